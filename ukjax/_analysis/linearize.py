@@ -47,10 +47,10 @@ def linearize(
 
     The states x are deviations of independent coordinates and velocities, as many as the constraints leave free. A
     system with d degrees of freedom and position constraints has 2 d states, and so 2 d eigenvalues. Constraints on
-    velocities take away velocities and no coordinates. The other coordinates and velocities follow by the constraints
-    (``LinearModel.displacement``). Redundant constraints, kinematic maps, constraints that depend on time, and a
-    singular M are allowed wherever ``constrained_motion`` allows them. The geometric stiffness of the constraint forces
-    is included.
+    velocities reduce the number of velocities, and not that of coordinates. The other coordinates and velocities follow
+    by the constraints (``LinearModel.displacement``). Redundant constraints, kinematic maps, constraints that depend on
+    time, and a singular M are allowed wherever ``constrained_motion`` allows them. The geometric stiffness of the
+    constraint forces is included.
 
     At an equilibrium, and along a steady motion such as that of a rolling wheel, A is constant. Elsewhere x is the
     deviation from the motion through the state, at equal times, and A is that of ẋ = A(t) x at this time. Its

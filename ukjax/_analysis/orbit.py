@@ -133,7 +133,7 @@ def monodromy(
     states: Iterable[str] | None = None,
     steps: int = 256,
 ) -> Float[Array, "k k"]:
-    """The monodromy matrix of a known periodic motion: what a period makes of small deviations.
+    """The monodromy matrix of a known periodic motion, which maps small deviations to those after a period.
 
     Its eigenvalues are the Floquet multipliers. It is a function of JAX, for charts and derivatives. ``periodic`` finds
     periodic motions, and has the same matrix.

@@ -15,12 +15,13 @@ TORQUE = np.stack([np.sin(np.pi * TIMES), 0.4 * np.sin(3 * np.pi * TIMES)], axis
 
 
 class Acrobot(AbstractArms):
-    """Two arms with a motor in each joint: ``AbstractArms`` with the numbers of design A.0, model 2.0 (Coulomb friction
-    there is 0.093 and 0.078 times arctan(100 ω): c is π/2 as much).
+    """Two arms with a motor in each joint: ``AbstractArms`` with the numbers of design A.0, model 2.0.
 
-    The motors' rotors, of inertia ``J`` [kg m²], turn ``gear`` times as fast as their joints. The second one sits on
-    the first arm: its rate is gear (θ̇2 − θ̇1) − θ̇1. The torques at the joints are a table: ``torque`` [N m] with a row
-    for each of ``times`` [s], interpolated linearly. The default is two sine waves chosen for the gallery, from rest.
+    The source has the Coulomb friction 0.093 arctan(100 ω) and 0.078 arctan(100 ω) [N m]; ``c`` is π/2 times these
+    numbers. The rotors of the motors, of inertia ``J`` [kg m²], turn ``gear`` times as fast as their joints. The second
+    one is on the first arm: its rate is gear (θ̇2 − θ̇1) − θ̇1. The torques at the joints are a table: ``torque`` [N m]
+    with a row for each of ``times`` [s], interpolated linearly. By default they are two sine waves, and the arms start
+    at rest.
     """
 
     m: Parameter = parameter((0.5593806, 0.6043459))

@@ -21,10 +21,11 @@ class AbstractArms(AbstractMechanism):
            |
            | theta2       pins:  p₁ = 0,  pᵢ₊₁ = pᵢ + Lᵢ eᵢ
 
-    The equations are linear in the masses ``m`` [kg], the first moments about the upper pin ``h`` [kg m] (mass times
-    the distance to the centre) and the inertias about it ``I`` [kg m²]; ``L`` [m] are the distances from pin to pin,
-    the last one that to the tip, which is only drawn. The friction moment of each joint is k ω + c (2/π) arctan(100 ω),
-    against its relative rate ω; it is the non-ideal force. ``k`` [N m s], ``c`` [N m], ``g`` [m/s²].
+    The equations are linear in the masses ``m`` [kg], the first moments ``h`` [kg m] (mass times the distance from the
+    upper pin to the centre) and the inertias about the upper pins ``I`` [kg m²]. ``L`` [m] are the distances from pin
+    to pin; the last one is that to the tip, which is only drawn. The friction moment of each joint is
+    k ω + c (2/π) arctan(100 ω), against its relative rate ω; it is the non-ideal force. ``k`` [N m s], ``c`` [N m],
+    ``g`` [m/s²].
     """
 
     m: Parameter

@@ -22,8 +22,8 @@ class CartPole(AbstractMechanism):
          [  M  ] <- F     task:  θ = swing sin(omega t)
          --o-o------ x
 
-    One actuator, on the coordinate that is not in the task: G = A W B is the coupling through the hinge, and vanishes
-    with the pole level. The motion of the cart follows from the swing of the pole; it need not return to its start.
+    The one actuator acts on the coordinate that is not in the task. G = A W B is the coupling through the hinge; it is
+    zero where the pole is level. The motion of the cart follows from the swing of the pole, and need not be periodic.
     Masses [kg], ``l`` [m], ``swing`` [rad], ``omega`` [rad/s].
     """
 

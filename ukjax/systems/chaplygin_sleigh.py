@@ -16,12 +16,13 @@ class ChaplyginSleigh(AbstractMechanism):
     q = (x, y, theta), the centre of mass and the heading::
 
                .-------.
-        edge  =|=  a    o (x, y)      m ẍ = m ÿ = J θ̈ = 0, before the edge
+        edge  =|=  a    o (x, y)      m ẍ = m ÿ = J θ̈ = 0 without the edge
                '-------'  -> theta    edge:  −ẋ sin θ + ẏ cos θ − a θ̇ = 0
 
-    However it is started it ends up gliding straight, the edge behind: energy is conserved and yet the motion is
-    asymptotically stable, as no holonomic system's can be. From pure turning, v = V tanh kt and
-    ω = V √(m/I) sech kt with I = J + m a², k = a V m/I. Mass [kg], ``J`` [kg m²], ``a`` [m], ``turn`` [rad/s].
+    From nearly every start the sleigh ends up gliding straight ahead, with the edge behind. The energy is conserved,
+    and yet this motion is asymptotically stable, which is not possible in a holonomic system. A start with pure turning
+    has the forward speed v = V tanh kt and the rate ω = V √(m/I) sech kt, with I = J + m a² and k = a V m/I.
+    Mass ``m`` [kg], ``J`` [kg m²], ``a`` [m], ``turn`` [rad/s].
     """
 
     m: Parameter = parameter(1.0)

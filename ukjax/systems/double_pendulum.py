@@ -11,7 +11,7 @@ from .base import AbstractMechanism, Parameter, parameter
 
 
 class DoublePendulum(AbstractMechanism):
-    """Two uniform rods, free in the plane but for a pin to the ground and a pin between them::
+    """Two uniform rods as free bodies in the plane, with a pin to the ground and a pin between them::
 
             pivot o ------ x            q = (x1, y1, theta1, x2, y2, theta2): centres, angles from the vertical
                    \\
@@ -21,9 +21,9 @@ class DoublePendulum(AbstractMechanism):
                        | (x2, y2)       elbow:  c2 − l2 n2/2 = c1 + l1 n1/2,    n = (sin θ, −cos θ)
                        |
 
-    The constraint force on x2, y2 is the elbow's on the second rod; on x1, y1, the pivot's less the elbow's. Released
-    at rest, both rods level. ``m1``, ``m2`` [kg], ``l1``, ``l2`` [m], ``g`` [m/s²]; a standard example, with numbers of
-    its own.
+    The constraint force on (x2, y2) is the force of the elbow on the second rod. That on (x1, y1) is the force of the
+    pivot minus that of the elbow. Both rods start at rest and level. ``m1``, ``m2`` [kg], ``l1``, ``l2`` [m], ``g``
+    [m/s²]. A standard example; the numbers are the gallery's own.
     """
 
     m1: Parameter = parameter(1.0)

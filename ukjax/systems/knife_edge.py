@@ -11,7 +11,7 @@ from .base import AbstractMechanism, Parameter, parameter
 
 
 class KnifeEdge(AbstractMechanism):
-    """A skate that spins steadily on a slope moves sideways: its edge lets it go along, not across.
+    """A skate on a slope, which can move along its edge, but not across. It spins, and so moves sideways.
 
     q = (x, y, theta): x down the slope, y along it, theta the direction of the edge from x::
 
@@ -20,7 +20,7 @@ class KnifeEdge(AbstractMechanism):
         |  \\ edge, theta    edge:  ẋ sin θ − ẏ cos θ = 0
         x
 
-    Started at rest but for its spin, it swings down and up again and drifts along y for ever (``reference``). Mass
+    At the start it only spins. It then moves down and up again and drifts along y for ever (``reference``). Mass
     [kg], inertia ``J`` [kg m²], ``slope`` [rad], ``spin`` [rad/s].
     """
 

@@ -18,18 +18,18 @@ from .parallel_robot import AbstractParallelRobot
 
 
 class ParallelRobotTracking(AbstractParallelRobot):
-    """The parallel robot (``AbstractParallelRobot``), its three motors moving the end point along a line.
+    """The parallel robot (``AbstractParallelRobot``), whose three motors move the end point along a line.
 
-    The path is a servo constraint on the first chain's end, cascaded on the structure so that both hold::
+    The path is a servo constraint on the end of the first chain, in addition to the structure::
 
         x_E = xe + amplitude cos t,   y_E = ye             (26)
         u = G⁺ b̄,   G = A W B,   b̄ = b − A a              W, a: with the structure, the motors off
 
-    that is, the torques of least norm [N m] of the three motors; ``amplitude`` [m]. (xe, ye) is such that the
-    printed start is on the path: the paper's xe would have to be x_E(0) − 0.01.
+    u are the torques of least norm of the three motors [N m]; ``amplitude`` [m]. (xe, ye) is such that the printed
+    start is on the path: the paper's xe would have to be x_E(0) − 0.01.
 
-    ``published`` runs the paper's cascade (25), which imposes the path with the unconstrained M: the force it finds
-    acts on bases and passive joints too, and the loops open by 4.6 mm in the first second.
+    ``published`` runs the paper's cascade (25), which imposes the path with the unconstrained M: its force also acts
+    on bases and passive joints, and the loops open by 4.6 mm in the first second.
     """
 
     amplitude: Parameter = parameter(0.01)

@@ -21,8 +21,8 @@ class Projectile(AbstractMechanism):
         |     .          [m 0; 0 m r²] [r̈; θ̈] = [m r θ̇² − m g sin θ; −2 m r ṙ θ̇ − m g r cos θ]
         +------.-- x
 
-    Eq. 9 of the paper has the accelerations of the second line right but writes m I for its mass matrix. Without
-    constraints that changes nothing; with one it gives a wrong motion: see ``SpiralParticle`` and the notebook
+    In eq. 9 of the paper the accelerations of the second line are right, but its mass matrix is m I. Without
+    constraints this makes no difference; with one the motion is wrong: see ``SpiralParticle`` and the notebook
     ``zhao2018``. The paper has no numbers; the example is a throw from ``height`` [m] with ``speed`` [m/s].
     """
 

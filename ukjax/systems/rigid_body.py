@@ -12,12 +12,12 @@ from .base import AbstractMechanism, Parameter, parameter
 
 
 class RigidBody(AbstractMechanism):
-    """A body that tumbles without torque about its intermediate axis, its attitude a unit quaternion.
+    """A free body that tumbles about its intermediate axis; its attitude is a unit quaternion.
 
     q = u = (u0, u1, u2, u3)::
 
         ω = 2 E(u) u̇,   E = [−u1  u0  u3 −u2;  −u2 −u3  u0  u1;  −u3  u2 −u1  u0]
-        T = ωᵀ J ω/2,   M = 4 Eᵀ J E:  4 × 4 of rank 3, since T does not see a change of |u|
+        T = ωᵀ J ω/2,   M = 4 Eᵀ J E:  4 × 4 of rank 3, since T does not depend on the rate of |u|
         unit:  (uᵀu − 1)/2 = 0
 
     rank [M; A] = 4, so that the motion is unique although M is singular. Components of ω in the body. Principal

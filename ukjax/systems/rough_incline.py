@@ -21,10 +21,11 @@ class RoughIncline(AbstractMechanism):
                      ---___
                                    c = −mu m g cos α v/|v|
 
-    The plane's ideal force is N = m g cos α at right angles to it, the non-ideal one Coulomb's friction, given by c:
-    vᵀ Qᶜ = vᵀ c. Since N does not depend on c here (A M⁻¹ c = 0), c is known beforehand. Sliding only: at rest c = 0,
-    and for a block that stays at rest or turns back this is not the law. ``m`` [kg], ``g`` [m/s²], ``mu``, ``alpha``
-    [rad], ``speed`` down the plane at the start [m/s]; the numbers are the gallery's own.
+    The ideal force of the plane is normal to it, N = m g cos α. The non-ideal force is Coulomb's friction, given by c:
+    vᵀ Qᶜ = vᵀ c. Here N does not depend on c (A M⁻¹ c = 0), so that c is known beforehand. This is the law of sliding
+    friction alone: at rest c is 0, so that the model is wrong for a particle that stays at rest or turns back. ``m``
+    [kg], ``g`` [m/s²], ``mu``, ``alpha`` [rad], ``speed`` down the plane at the start [m/s]; the numbers are the
+    gallery's own.
     """
 
     m: Parameter = parameter(1.0)
