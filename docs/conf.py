@@ -28,6 +28,7 @@ extensions = [
     "mathml",
     "docstrings",
     "gallery",
+    "links",
 ]
 exclude_patterns = ["_build", "jupyter_execute", "_extensions", "_templates", "_extra"]
 templates_path = ["_templates"]

@@ -5,7 +5,8 @@
 - A bar is a bar, as in |x|, not a substitution.
 - The first line of a property is not ``type: description``, as napoleon reads it.
 - "Attributes" is not called "Variables".
-- A default value of a parameter is its number, not ``<factory>``, and ``{}``, not a proxy of it.
+- A default value of a parameter is its number, not ``<factory>``, or ``...`` for many numbers, and ``{}``, not a proxy
+  of it.
 """
 
 import dataclasses
@@ -18,6 +19,8 @@ from sphinx.domains.python import PyObject
 
 OUTSIDE_LITERALS = re.compile(r"(``.*?``)")
 BAR = re.compile(r"(?<!\\)\|")
+MOST_NUMBERS = 12
+"""Most entries of a default value that are shown."""
 COLON = "\ue000"
 """Stands for a colon while napoleon reads the first line of a property."""
 
@@ -91,6 +94,7 @@ def with_numbers(
         if field.default_factory is not dataclasses.MISSING:
             value = np.asarray(field.default_factory())
             text = f"{float(value):g}" if value.ndim == 0 else "[" + ", ".join(f"{x:g}" for x in value.ravel()) + "]"
+            text = text if value.size <= MOST_NUMBERS else "..."
             signature = re.sub(rf"\b{field.name}=<factory>", f"{field.name}={text}", signature)
     return signature, returns
 

@@ -183,6 +183,18 @@ def test_docstrings_become_restructured_text(monkeypatch):
     assert table == [".. list-table::", "   :header-rows: 1", "", "   * - a", "     - b", "   * - 1", "     - 2", ""]
 
 
+def test_names_become_links(monkeypatch):
+    pytest.importorskip("sphinx", reason="the site needs pip install '.[docs]'")
+    monkeypatch.syspath_prepend(str(DOCS / "_extensions"))
+    from links import target  # pyright: ignore[reportMissingImports]
+
+    assert target("uk.control.Servo(B, task)", in_docstring=False) == "ukjax.control.Servo"
+    assert target("Trajectory.reached()", in_docstring=True) == "ukjax.Trajectory.reached"
+    assert target("Plane", in_docstring=True) == "ukjax.contacts.Plane"
+    assert target("Simulator", in_docstring=False) is None  # that of Drake
+    assert target("step", in_docstring=True) is None  # often an argument
+
+
 @pytest.fixture(scope="module")
 def site(tmp_path_factory):
     pytest.importorskip("sphinx", reason="the site needs pip install '.[docs]'")
