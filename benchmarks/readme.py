@@ -338,7 +338,7 @@ NUMBERS: tuple[tuple[str, Callable[[], str], str], ...] = (
         "acceleration",
     ),
     (
-        "row of so many four-bars: acceleration by `uk.acceleration`, time per member, one core (in brackets: "
+        "row of four-bars, by their number: acceleration by `uk.acceleration`, time per member, one core (in brackets: "
         "`vmap(cholesky)`)",
         _scaling,
         "scaling",

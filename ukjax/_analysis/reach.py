@@ -88,7 +88,7 @@ def reach(
     near
         Coordinates where the search starts, (nq,) or (batch, nq). Loops may be open there.
     at
-        For a body, the point a (3,) in its frame [m] that shall reach the position. Default: the origin of the frame.
+        For a body, the point a (3,) in its frame [m] that should reach the position. Default: the origin of the frame.
     t
         Time [s], for mechanisms with prescribed motions.
     path

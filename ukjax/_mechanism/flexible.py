@@ -280,7 +280,7 @@ class FlexibleBody(eqx.Module):
         Parameters
         ----------
         path : str or path
-            File with the arrays ``positions``, ``masses``, ``shapes`` and ``stiffness``, and, if wanted,
+            File with the arrays ``positions``, ``masses``, ``shapes`` and ``stiffness``, and, optionally,
             ``rotations``, ``damping``, ``modal_mass``, ``inertia`` and ``names``. They are the arguments of
             ``from_matrices``; ``names`` has one text for each node, "" for a node without a name. Without ``names``
             the nodes are ``node1``, ``node2``, ...

@@ -59,11 +59,11 @@ class Mechanism(AbstractMechanism):
         bodies = {"crank": Body(1.0, (0.05, 0, 0), (0, 1e-3, 1e-3)), ...}
         joints = {"motor": Revolute("ground", "crank", axis="y"), "pin": Revolute("crank", "rod", at=(0.1, 0, 0)), ...}
 
-    The joints are processed in order. A joint that leads to a body without a carrier carries this body, and its
-    coordinates become coordinates of the mechanism. A joint between two bodies that already have a carrier closes a
-    loop and contributes rows of A. A body to which no joint leads floats.
+    The joints are processed in order. The first joint that reaches a body attaches it to the tree, and the
+    coordinates of this joint become coordinates of the mechanism. A joint between two bodies that are attached already
+    closes a loop and contributes rows of A. A body without a joint floats.
 
-    Attitudes are unit quaternions. Their velocities are the rates of turning about fixed axes, q̇ = N(q) v, so that
+    Attitudes are unit quaternions. Their velocities are angular velocities about fixed axes, q̇ = N(q) v, so that
     each quaternion has one velocity fewer than coordinates. ``coordinates`` and ``velocities`` list both.
 
     M and Q are computed exactly, by recursion over the tree. Loops, rolling contacts and couplings are constraints and
@@ -222,7 +222,7 @@ class Mechanism(AbstractMechanism):
 
     @property
     def velocities(self) -> tuple[tuple[str, str], ...]:
-        """Name and unit of each velocity: the coordinate's name prefixed with d, or the name of a rate of turning."""
+        """Name and unit of each velocity: the coordinate's name prefixed with d, or that of an angular velocity."""
         velocities = []
         for name, joint in self._joints_of_coordinates():
             for own_name, unit in joint.velocities:
@@ -357,7 +357,7 @@ class Mechanism(AbstractMechanism):
         Parameters
         ----------
         law : dict of str to float, (p,), or callable
-            Inputs u of the ``actuators``, each in the unit of its motor: the angle that a position servo shall reach,
+            Inputs u of the ``actuators``, each in the unit of its motor: the angle that a position servo should reach,
             the torque of a plain motor. A dictionary has inputs by name, 0 for the others; an array has one entry per
             actuator; a function ``law(t, q, v)`` returns such an array. ``ukjax.step`` may replace the law.
 
@@ -587,7 +587,7 @@ class Mechanism(AbstractMechanism):
             loops, or that are constraints in absolute coordinates, have the names that they would have in the
             mechanism.
         velocities : dict of str to float, optional
-            Prescribed time derivatives by the same names, or rates of turning by their names in
+            Prescribed time derivatives by the same names, or angular velocities by their names in
             ``Mechanism.velocities``.
 
         Returns

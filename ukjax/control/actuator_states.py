@@ -9,7 +9,7 @@ from .states import AbstractActuatorStates, checked_control, initial_of
 
 
 class LowPass(AbstractActuatorStates):
-    """Inputs that pass a low-pass filter of first order before they act: T ṡ = u − s, and s acts in the place of u.
+    """Inputs that pass a low-pass filter of first order before they act: T ṡ = u − s, and s acts instead of u.
 
     An actuator with a time constant is such a filter. ``LowPass(DCMotor(control))`` filters the voltages of motors, and
     ``DCMotor(LowPass(control))`` their torques. The filtered inputs s are states, which ``ukjax.simulate``

@@ -156,7 +156,7 @@ class AbstractActing(AbstractConnection):
     Each parameter is one number for all velocities of the joint, or one number for each. Units are those of the
     coordinate: N m and rad, or N and m.
 
-    Along the three rates of turning of a quaternion, the spring exerts the moment −``stiffness`` θ e, where θ ≤ π is
+    Along the three angular velocities of a quaternion, the spring exerts the moment −``stiffness`` θ e, where θ ≤ π is
     the angle and e the axis of the rotation from ``rest``; its energy is ``stiffness`` θ²/2. Dry friction acts along
     the axes of the child. ``stiffness``, ``friction`` and ``creep`` are then one number for all directions.
 
@@ -217,13 +217,13 @@ class AbstractActing(AbstractConnection):
     quaternion: ClassVar[int | None] = None
     """Index at which a unit quaternion begins in the coordinates, or None.
 
-    The velocities then contain three rates of turning, about the axes of the joint frame in the parent, instead of the
+    The velocities then contain three angular velocities about the axes of the joint frame in the parent, instead of the
     four derivatives of the quaternion. The other velocities are derivatives of coordinates.
     """
 
     @property
     def velocities(self) -> tuple[tuple[str, str], ...]:
-        """Name and unit of each velocity: the coordinate's name prefixed with d, or the name of a rate of turning."""
+        """Name and unit of each velocity: the coordinate's name prefixed with d, or that of an angular velocity."""
         velocities = [(f"d{name}", f"{unit}/s" if unit else "") for name, unit in self.coordinates]
         if self.quaternion is not None:
             velocities[self.quaternion : self.quaternion + 4] = [(f"w{axis}", "rad/s") for axis in "xyz"]
@@ -257,7 +257,8 @@ class AbstractJoint(AbstractActing):
     and, where possible, ``coordinates_of``. Velocities follow by automatic differentiation of ``transform``; override
     ``relative`` to compute them directly.
 
-    Parameters other than the following are those of ``AbstractActing`` and ``AbstractConnection``.
+    ``AbstractConnection`` describes ``parent``, ``child``, ``at``, ``turn``, ``to`` and ``to_turn``; ``AbstractActing``
+    describes the spring, damper, armature and dry friction, from ``stiffness`` to ``static_friction``.
 
     Parameters
     ----------

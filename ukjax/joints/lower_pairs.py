@@ -275,9 +275,9 @@ class Universal(AbstractJoint):
 class Spherical(AbstractJoint):
     """A ball joint: the child rotates about a point.
 
-    Its coordinates are a unit quaternion (w, x, y, z), which has no singular attitude. Its velocities are the rates of
-    turning ω about the axes of the joint frame in the parent [rad/s]: u̇ = ω u/2. All results depend on u/|u| only, so
-    that a drift of the quaternion's length has no effect. Parameters are those of ``AbstractJoint``.
+    Its coordinates are a unit quaternion (w, x, y, z), which has no singular attitude. Its velocities are the
+    angular velocities ω about the axes of the joint frame in the parent [rad/s]: u̇ = ω u/2. All results depend on u/|u|
+    only, so that a drift of the quaternion's length has no effect. Parameters are those of ``AbstractJoint``.
     """
 
     coordinates: ClassVar[Any] = (("w", ""), ("x", ""), ("y", ""), ("z", ""))
@@ -300,7 +300,7 @@ class Free(AbstractJoint):
     """No constraint: the child moves freely relative to the parent.
 
     Its coordinates are the position (x, y, z) [m] and a unit quaternion (w, x, y, z) in the parent's joint frame. Its
-    velocities are those of the origin [m/s] and the rates of turning about the parent's axes [rad/s]. Parameters are
+    velocities are those of the origin [m/s] and the angular velocities about the parent's axes [rad/s]. Parameters are
     those of ``AbstractJoint``.
     """
 
