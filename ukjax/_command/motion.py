@@ -35,7 +35,12 @@ def add_motion(parser: argparse.ArgumentParser) -> None:
     option(
         "--method", default="orthogonal", help="linear solver of the constrained accelerations (default: orthogonal)"
     )
-    option("--dt", type=float, metavar="SECONDS", help="size of fixed steps (default: adaptive steps)")
+    option(
+        "--dt",
+        type=float,
+        metavar="SECONDS",
+        help="size of fixed steps (default: that of the system, or adaptive steps)",
+    )
     option(
         "--moreau-jean",
         action="store_true",

@@ -61,7 +61,12 @@ def add_to(commands: Any) -> None:
     option(
         "--method", default="orthogonal", help="linear solver of the constrained accelerations (default: orthogonal)"
     )
-    option("--dt", type=float, metavar="SECONDS", help="size of fixed Runge-Kutta steps (default: adaptive steps)")
+    option(
+        "--dt",
+        type=float,
+        metavar="SECONDS",
+        help="size of fixed Runge-Kutta steps (default: that of the system, or adaptive steps)",
+    )
     option("--rtol", type=float, help="relative tolerance of adaptive steps")
     option("--atol", type=float, help="absolute tolerance of adaptive steps")
     option("--out", metavar="DIR", help="output folder (default SYSTEM-sweep); a Zarr group if it ends in .zarr")

@@ -175,8 +175,9 @@ class Fit(eqx.Module):
         rms = [np.sqrt(np.nanmean(np.concatenate(self.residuals) ** 2, axis=0))]
         lines.append("residuals, RMS per output: " + " ".join(f"{x:.3g}" for x in np.concatenate(rms)))
         integration = self.integration
-        shift = f"{integration.largest:.1g} standard errors" if integration.largest > MIN_SHOWN_SHIFT else "nothing"
-        lines.append(f"steps of at most {integration.dt:.3g} s, whose error moves the estimates by {shift}")
+        shift = f"moves the estimates by {integration.largest:.1g} standard errors"
+        shift = shift if integration.largest > MIN_SHOWN_SHIFT else "does not move the estimates"
+        lines.append(f"steps of at most {integration.dt:.3g} s, whose error {shift}")
         return "\n".join([*lines, *self.doubts])
 
     def as_dict(self) -> dict[str, Any]:
