@@ -44,6 +44,7 @@ nb_ipywidgets_js = {}
 suppress_warnings = ["mystnb.unknown_mime_type", "ref.python"]
 html_math_renderer = "mathml"
 
+highlight_language = "none"  # literal blocks of docstrings are drawings and equations
 autosummary_generate = True
 autodoc_typehints = "none"  # the docstrings have the shapes and units
 autodoc_default_options = {"members": True, "member-order": "bysource"}
