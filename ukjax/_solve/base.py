@@ -56,6 +56,11 @@ class AbstractFactorisation(eqx.Module):
         x = self.motion(force, rows)
         return x, self.multipliers(force - M @ x)
 
+    def nearly_dependent(self, limit: float) -> Bool[Array, ""]:
+        """Whether the part of an active row that is independent of the rows before it is shorter than ``limit`` of the
+        longest row, in the metric of M. True if the method does not tell."""
+        return jnp.asarray(True)
+
     @abc.abstractmethod
     def rhs_defect(self, rows: Float[Array, " m"]) -> Float[Array, " m"]:
         """Return P rows − rows, zero for ``rows`` in the range of A."""
