@@ -84,12 +84,12 @@ def classify(
 ) -> Int[Array, "*batch"]:
     """Result code from the conditions after the last step: that of the first true condition, in this order.
 
-    The motion reached its last time (``finished``) or its ``event``, or started ``on_event``; the event's value is NaN
-    (``event_nan``); no contact mode has consistent forces (``no_mode``), or several have (``several_modes``); an impact
-    increases the energy (``gains_energy``); its events ``accumulated``; its method is not applicable
-    (``needs_fallback``); it came to a ``singular`` pose; the drift correction ``jumped``; the state is ``off`` the constraints, or ``not_finite``; the
-    step size is the smallest allowed (``stuck``); all steps allowed are taken (``exhausted``). The first two give
-    INCONSISTENT if constraints were ``inconsistent`` at any time.
+    The motion reached its last time (``finished``) or its ``event``, or started ``on_event``; the event's value is
+    NaN (``event_nan``); no contact mode has consistent forces (``no_mode``), or several have (``several_modes``); an
+    impact increases the energy (``gains_energy``); its events ``accumulated``; its method is not applicable
+    (``needs_fallback``); it came to a ``singular`` pose; the drift correction ``jumped``; the state is ``off`` the
+    constraints, or ``not_finite``; the step size is the smallest allowed (``stuck``); all steps allowed are taken
+    (``exhausted``). The first two give INCONSISTENT if constraints were ``inconsistent`` at any time.
     """
     conditions = (
         ((finished | event) & inconsistent, INCONSISTENT),

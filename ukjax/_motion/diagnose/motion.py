@@ -290,9 +290,9 @@ def check_finished(trajectory: Trajectory, problem: Problem, start: InitialState
         )
     if result == SINGULAR_POSE:
         raise SimulationError(
-            f"{subject} came to a singular pose at t = {float(t):.6g} s: constraints become dependent there, the motion "
-            "has several branches, and rounding errors would choose one. Take fixed steps, dt=..., which pass such "
-            "poses, and compare two of them. throw=False returns what was computed"
+            f"{subject} came to a singular pose at t = {float(t):.6g} s: constraints become dependent there, the "
+            "motion has several branches, and rounding errors would choose one. Take fixed steps, dt=..., which pass "
+            "such poses, and compare two of them. throw=False returns what was computed"
         )
     if problem.projection and (result == JUMPED or result == TOO_SMALL and problem.dt is None):
         _raise_leap(trajectory.equations, problem, subject, t, q, v, scale)

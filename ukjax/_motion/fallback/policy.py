@@ -40,6 +40,7 @@ MAX_METHOD_CHANGES = 8
 NEARLY_DEPENDENT_POWER = 1 / 3
 """Rows that are dependent within eps to this power (6e-6 in float64) may indicate a singular pose nearby."""
 
+
 def initial_method(problem: Problem, runtime_rows: bool) -> AbstractMethod | MethodPerLevel:
     """Solver to start with, also after a band turned out to be wrong.
 

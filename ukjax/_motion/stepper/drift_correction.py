@@ -140,7 +140,8 @@ def correct_drift(
         needs_fallback = needs_fallback | linearised[2].needs_fallback
     v, _ = jax.lax.scan(lambda v, _: (v + _correction(linearised, velocity(v)), None), v, length=2)
     off = scale.relative_violation(system.violation(t, q, v)) > scale.max_violation(q)
-    near = linearised[2].nearly_dependent(undecided_limit(q.dtype))
+    M, A, response = linearised
+    near = response.nearly_dependent(M, A, undecided_limit(q.dtype))
     return CorrectionResult(q, v, off, needs_fallback | assumption_failed_for(levels.acceleration), moved, near)
 
 

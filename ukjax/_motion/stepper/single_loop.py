@@ -95,7 +95,7 @@ def _iteration(model, method, stage, onto_positions, t, q, v):
     needs_fallback = needs_fallback | ~jnp.all(jnp.isfinite(x)) if method.has_fallback else needs_fallback
     q_dot_and_x = jnp.concatenate([rate(model.kinematic_map, q, v), x])
     q = shifted(model.kinematic_map, q, jnp.where(~stage & onto_positions, x, 0))
-    near = response.nearly_dependent(undecided_limit(q.dtype))
+    near = response.nearly_dependent(M, rows.A, undecided_limit(q.dtype))
     return q_dot_and_x, jnp.concatenate([q, v + jnp.where(onto_positions, 0, x)]), rows.position, needs_fallback, near
 
 

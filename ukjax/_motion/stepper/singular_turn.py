@@ -16,8 +16,8 @@ UNDECIDED_ROUNDINGS = 64
 of the constraints decide on the branch: the distance between branches is the square root of a change of φ."""
 
 TURN, REST = 0.1, 10.0
-"""Parts of the velocity, and multiples of the undecided limit of its scale, that a turn changes in the time scale of the
-motion times that limit. The rest is that of motions that begin at rest."""
+"""A turn changes the velocity by more than ``TURN`` of it plus ``REST`` · limit of its scale, in a time of limit times
+the time scale of the motion. The second term is that of motions that begin at rest."""
 
 
 def undecided_limit(dtype: np.dtype) -> float:
