@@ -114,7 +114,7 @@ class Projected(dfx.AbstractWrappedSolver):
         result = dfx.RESULTS.where(corrected.off, LEFT_CONSTRAINTS, result)
         if not self.even:
             has_turned = turned(corrected.near, jnp.asarray(t1 - t0), v0, corrected.v, scale)
-            result = dfx.RESULTS.where(has_turned, AT_SINGULAR_POSE, result)
+            result = dfx.RESULTS.where(has_turned, AT_SINGULAR_POSE, result)  # pyright: ignore[reportArgumentType]
         q1, v1 = corrected.q, corrected.v
         if self.even:
             q1, v1 = (jnp.where(jumped, jnp.nan, x) for x in (q1, v1))
