@@ -119,7 +119,7 @@ def test_members_of_a_batch_end_each_in_its_own_way():
 
 
 def test_codes_and_words_are_one_to_one():
-    assert len(set(REASONS.values())) == len(REASONS) == 17
+    assert len(set(REASONS.values())) == len(REASONS) == 18
     codes = jnp.array(sorted(REASONS))
     assert np.asarray(in_words(codes)).tolist() == [REASONS[int(code)] for code in codes]
     np.testing.assert_array_equal(np.flatnonzero(ended_well(codes)), [FINISHED, EVENT])

@@ -11,6 +11,7 @@ REFUSED, NOT_ASSEMBLED, NO_FALLBACK = range(8, 11)  # only for ensembles and exp
 INCONSISTENT = 11  # replaces FINISHED or EVENT if constraints contradicted each other
 EVENT_NAN = 12
 NO_CONTACT_MODE, SEVERAL_CONTACT_MODES, ENERGY_GAINED, ACCUMULATED = range(13, 17)
+SINGULAR_POSE = 17
 RUNNING, NEEDS_FALLBACK = -1, -2  # intermediate codes: continue; continue with another method
 
 REASONS = {
@@ -31,6 +32,7 @@ REASONS = {
     ENERGY_GAINED: "came to an impact whose laws increase the energy",
     ACCUMULATED: "came to events that follow one another in ever shorter times",
     INCONSISTENT: "met constraints that contradict each other",
+    SINGULAR_POSE: "came to a singular pose, where rounding errors would choose its branch",
 }
 
 
@@ -71,6 +73,7 @@ def classify(
     gains_energy: Any = False,
     accumulated: Any = False,
     needs_fallback: Any = False,
+    singular: Any = False,
     jumped: Any = False,
     off: Any = False,
     not_finite: Any = False,
@@ -81,12 +84,12 @@ def classify(
 ) -> Int[Array, "*batch"]:
     """Result code from the conditions after the last step: that of the first true condition, in this order.
 
-    The motion reached its last time (``finished``) or its ``event``, or started ``on_event``; the event's value is NaN
-    (``event_nan``); no contact mode has consistent forces (``no_mode``), or several have (``several_modes``); an impact
-    increases the energy (``gains_energy``); its events ``accumulated``; its method is not applicable
-    (``needs_fallback``); the drift correction ``jumped``; the state is ``off`` the constraints, or ``not_finite``; the
-    step size is the smallest allowed (``stuck``); all steps allowed are taken (``exhausted``). The first two give
-    INCONSISTENT if constraints were ``inconsistent`` at any time.
+    The motion reached its last time (``finished``) or its ``event``, or started ``on_event``; the event's value is
+    NaN (``event_nan``); no contact mode has consistent forces (``no_mode``), or several have (``several_modes``); an
+    impact increases the energy (``gains_energy``); its events ``accumulated``; its method is not applicable
+    (``needs_fallback``); it came to a ``singular`` pose; the drift correction ``jumped``; the state is ``off`` the
+    constraints, or ``not_finite``; the step size is the smallest allowed (``stuck``); all steps allowed are taken
+    (``exhausted``). The first two give INCONSISTENT if constraints were ``inconsistent`` at any time.
     """
     conditions = (
         ((finished | event) & inconsistent, INCONSISTENT),
@@ -99,6 +102,7 @@ def classify(
         (gains_energy, ENERGY_GAINED),
         (accumulated, ACCUMULATED),
         (needs_fallback, NEEDS_FALLBACK),
+        (singular, SINGULAR_POSE),
         (jumped, JUMPED),
         (off, OFF_CONSTRAINTS),
         (not_finite, NOT_FINITE),

@@ -4,7 +4,7 @@ M = L Lᵀ is factorised by Cholesky, and the rows B = A L⁻ᵀ by QR (one syst
 and kernels, elementary arithmetic). The factorisation reports when its result may be wrong.
 """
 
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import equinox as eqx
 import jax
@@ -264,6 +264,17 @@ class FastFactorisation(AbstractFactorisation):
 
     def multipliers(self, force: Float[Array, " n"]) -> Float[Array, " m"]:
         return self.motion_and_multipliers(self.factors.L, force, jnp.zeros(self.size, force.dtype))[1]
+
+    def nearly_dependent(self, M: Any, A: Any, limit: float) -> Bool[Array, ""]:
+        _, W, R, by_library = self.factors
+        diagonal = jnp.abs(jnp.diagonal(R))
+        if diagonal.size < 2:
+            return jnp.asarray(False)
+        active = self.rows.active(diagonal.size)
+        active = jnp.ones(diagonal.size, bool) if active is None else active
+        square = jnp.where(by_library, jnp.sum(R**2, axis=0), jnp.sum(W**2, axis=0))
+        longest = jnp.sqrt(jnp.max(jnp.where(active, square, 0)))
+        return jnp.any(active & (jnp.where(by_library, diagonal, 1 / diagonal) < limit * longest))
 
     def rhs_defect(self, rows: Float[Array, " m"]) -> Float[Array, " m"]:
         return jnp.zeros_like(rows)

@@ -1,7 +1,7 @@
 """Default method: rank-revealing orthonormalisation of the rows of B = A M^(-1/2)."""
 
 from dataclasses import replace
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax
@@ -127,6 +127,13 @@ class Orthonormalised(AbstractFactorisation):
     def dual_of(self, rows: Float[Array, " m"]) -> Float[Array, " m"]:
         """Return λ = (A M⁻¹ Aᵀ)⁺ rows, for ``rows`` in the range of A."""
         return self._of_all_rows(self.triangle.solve_transposed(self.triangle.solve(self.U @ (self.row * rows))))
+
+    def nearly_dependent(self, M: Any, A: Any, limit: float) -> Bool[Array, ""]:
+        inverse_pivot = self.triangle.scale * self.row  # 0 for an inactive row
+        if inverse_pivot.size < 2:
+            return jnp.asarray(False)
+        longest = 1 / jnp.min(jnp.where(self.row > 0, self.row, jnp.inf))
+        return jnp.any(limit * longest * inverse_pivot > 1)
 
     def rhs_defect(self, rows: Float[Array, " m"]) -> Float[Array, " m"]:
         return (self.R @ rows) @ self.R - rows

@@ -37,6 +37,7 @@ from ..result import (
     OFF_CONSTRAINTS,
     ON_EVENT,
     SEVERAL_CONTACT_MODES,
+    SINGULAR_POSE,
     TOO_SMALL,
     all_ended_well,
     ended_well,
@@ -286,6 +287,12 @@ def check_finished(trajectory: Trajectory, problem: Problem, start: InitialState
             f"{subject} came to an impact at t = {float(t):.6g} s that would increase the energy, by the laws of "
             "Newton and Coulomb (Kane's problem). restitution=0, less friction, or the same restitution of all "
             "contacts that take part avoids it. throw=False returns what was computed"
+        )
+    if result == SINGULAR_POSE:
+        raise SimulationError(
+            f"{subject} came to a singular pose at t = {float(t):.6g} s: constraints become dependent there, the "
+            "motion has several branches, and rounding errors would choose one. Take fixed steps, dt=..., which pass "
+            "such poses, and compare two of them. throw=False returns what was computed"
         )
     if problem.projection and (result == JUMPED or result == TOO_SMALL and problem.dt is None):
         _raise_leap(trajectory.equations, problem, subject, t, q, v, scale)

@@ -40,10 +40,6 @@ MAX_METHOD_CHANGES = 8
 NEARLY_DEPENDENT_POWER = 1 / 3
 """Rows that are dependent within eps to this power (6e-6 in float64) may indicate a singular pose nearby."""
 
-UNDECIDED_ROUNDINGS = 64
-"""Rows that are dependent within √(this many eps) (1.2e-7 in float64) are so near a singular pose that rounding errors
-of the constraints decide on the branch: the distance between branches is the square root of a change of φ."""
-
 
 def initial_method(problem: Problem, runtime_rows: bool) -> AbstractMethod | MethodPerLevel:
     """Solver to start with, also after a band turned out to be wrong.
@@ -85,11 +81,6 @@ def initial_method_for_one(
 def nearly_dependent_limit(dtype: np.dtype) -> float:
     """Limit below which a pose is near a singular one, for ``with_limit``."""
     return float(np.finfo(dtype).eps) ** NEARLY_DEPENDENT_POWER
-
-
-def undecided_limit(dtype: np.dtype) -> float:
-    """Limit below which the branch of the motion is not determined, for ``with_limit``."""
-    return float(UNDECIDED_ROUNDINGS * np.finfo(dtype).eps) ** 0.5
 
 
 def with_limit(method: AbstractMethod | MethodPerLevel, limit: float) -> AbstractMethod | MethodPerLevel:

@@ -199,6 +199,15 @@ def _step(
     jumped = scale.is_jump(corrected.moved, h, fastest)
     false = jnp.asarray(False)
     stepped = StepResult(
-        corrected.q, corrected.v, began, error, corrected.moved, jumped, corrected.off, corrected.needs_fallback, false
+        corrected.q,
+        corrected.v,
+        began,
+        error,
+        corrected.moved,
+        jumped,
+        corrected.off,
+        corrected.needs_fallback,
+        false,
+        corrected.near,
     )
     return stepped, control_error(q, v, stepped, tableau, tolerance, scale, h, false)

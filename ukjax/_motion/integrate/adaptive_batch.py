@@ -13,6 +13,7 @@ from ..fallback.policy import solve_batch
 from ..plan import Plan
 from ..problem import InitialState, Problem, Solution
 from ..result import reached_last_time, reached_times
+from .alone import past_singular_poses
 from .base import AbstractBatchIntegrator
 from .single import advance, initial_loop_state, reached
 
@@ -27,7 +28,7 @@ class AdaptiveBatch(AbstractBatchIntegrator):
         return _solve
 
     def run(self, problem: Problem, start: InitialState, plan: Plan) -> Solution:
-        return solve_batch(_solve, problem, start, plan)
+        return past_singular_poses(solve_batch(_solve, problem, start, plan), problem, start, plan)
 
 
 @jit_batch

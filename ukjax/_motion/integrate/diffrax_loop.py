@@ -29,7 +29,7 @@ from ..stepper.runge_kutta import acceleration
 from .base import AbstractBatchIntegrator
 from .end_on_times import EndOnTimes
 from .event_controller import EventController
-from .projected import LEFT_CONSTRAINTS, Projected, batch_of_one, correct_step
+from .projected import AT_SINGULAR_POSE, LEFT_CONSTRAINTS, Projected, batch_of_one, correct_step
 from .stepper_solver import StepperSolver
 
 UNSET = dfx.with_stepsize_controller_tols(optx.Chord)().rtol
@@ -256,6 +256,7 @@ def _result(solution, off, rejected, inconsistent, q, v):
         event=at_event & away,
         on_event=at_event & ~jnp.asarray(away),
         event_nan=nan,
+        singular=is_result(AT_SINGULAR_POSE),
         jumped=stopped & rejected.jumped & ~off,
         off=off,
         not_finite=~is_finite | stopped & rejected.not_finite,

@@ -24,6 +24,8 @@ from ..stepper.model_batch import ModelBatch
 from ..stepper.runge_kutta import step
 from ..stepper.scaling import Scale
 from ..stepper.single_loop import single_loop_step
+from ..stepper.singular_turn import turned
+from .alone import past_singular_poses
 from .base import AbstractBatchIntegrator
 
 
@@ -97,7 +99,7 @@ class LaneBatch(AbstractBatchIntegrator):
         return _solve
 
     def run(self, problem: Problem, start: InitialState, plan: Plan) -> Solution:
-        return solve_batch(_solve, problem, start, plan)
+        return past_singular_poses(solve_batch(_solve, problem, start, plan), problem, start, plan)
 
 
 @jit_batch
@@ -129,11 +131,15 @@ def _through_lanes(problem: Problem, start: InitialState) -> Record:
     def control_of(_, q, v, stepped, scale, h, trial):
         return control_error(q, v, stepped, tableau, problem.tolerance(scale), scale, h, trial)
 
+    def turned_of(_, *step):
+        return turned(*step)
+
     def attempt_steps(numbers, t, h, q, v, scale, trial):
         models, method = ModelBatch(problem.model_of, numbers), problem.current_method
         q_at, v_at = models(perturbed_of, trial, q, v, scale)
         stepped = take_step(models, t0 + t, h, q_at, v_at, method, tableau, problem.projection, scale)
-        return (stepped, models(control_of, q, v, stepped, scale, h, trial)), stepped.beyond(method)
+        has_turned = models(turned_of, stepped.near, h, v, stepped.v, scale)
+        return (stepped, models(control_of, q, v, stepped, scale, h, trial)), stepped.beyond(method), has_turned
 
     def initial_of(member):
         """The start of a member. The first step, of length zero, projects it onto the constraints."""
@@ -150,10 +156,10 @@ def _through_lanes(problem: Problem, start: InitialState) -> Record:
         trial = lanes.longest == 0
         h = jnp.where(trial, lanes.h, jnp.minimum(lanes.h, target - lanes.t))
         at = lanes.t, h, lanes.q, lanes.v, lanes.scale, trial
-        (stepped, control), beyond = attempt_steps(lanes.numbers, *at)
+        (stepped, control), beyond, has_turned = attempt_steps(lanes.numbers, *at)
         started = lanes.steps > 0
         accepted = control.good & ~trial | ~started
-        off = stepped.off & accepted
+        off, singular = stepped.off & accepted, has_turned & accepted & started
         inconsistent = lanes.inconsistent | (stepped.inconsistent & accepted)
         landed = accepted & (h >= target - lanes.t)
         q, v = jnp.where(accepted, stepped.q, lanes.q), jnp.where(accepted, stepped.v, lanes.v)
@@ -168,11 +174,12 @@ def _through_lanes(problem: Problem, start: InitialState) -> Record:
         is_finite = finite(q, v, axis=0) & fine
         sample = lanes.sample + landed
         occupied = lanes.member < no_member
-        finished = occupied & is_finite & ~beyond & ~off & (sample >= times.size)
+        finished = occupied & is_finite & ~beyond & ~off & ~singular & (sample >= times.size)
         stuck = following < least
         result = classify(
             finished=finished,
             needs_fallback=beyond,
+            singular=singular,
             jumped=stuck & stepped.jumped,
             off=off,
             not_finite=~is_finite,

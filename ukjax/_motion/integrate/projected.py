@@ -12,6 +12,7 @@ from ..._run.compile import jit
 from ..._system import kinematic_map_of
 from ..stepper.drift_correction import correct_drift, methods_at
 from ..stepper.error_control import error_of_correction
+from ..stepper.singular_turn import turned
 
 
 def batch_of_one(function: Callable) -> Callable:
@@ -40,6 +41,9 @@ def correct_step(model, t, q, v, levels, scale):
 LEFT_CONSTRAINTS = dfx.RESULTS.internal_error
 """Result of a step that ends off the constraints. No solver of diffrax has this result."""
 
+AT_SINGULAR_POSE = dfx.RESULTS.conlim
+"""Result of a step that turns onto another branch at a singular pose. No solver of diffrax has this result."""
+
 
 class Projected(dfx.AbstractWrappedSolver):
     """Project the end of each step of another solver onto the constraints.
@@ -48,7 +52,7 @@ class Projected(dfx.AbstractWrappedSolver):
     constraints, redundant rows appear independent. The first stage is always evaluated again, since the last stage of
     the previous step belongs to the state before its correction. The correction contributes to the error of the step
     (see ``error_of_correction``). Fixed steps cannot be repeated with a shorter length, so one that jumps results in
-    NaN. A step that ends off the constraints ends the motion.
+    NaN. A step that ends off the constraints ends the motion, and so does a short one that turns at a singular pose.
 
     Attributes
     ----------
@@ -108,6 +112,9 @@ class Projected(dfx.AbstractWrappedSolver):
         speeds = jnp.stack([rate(kinematic_map, q0, v0), rate(kinematic_map, q1, v1), (q1 - q0) / (t1 - t0)])
         jumped = scale.is_jump(corrected.moved, t1 - t0, jnp.max(jnp.abs(speeds), axis=0))
         result = dfx.RESULTS.where(corrected.off, LEFT_CONSTRAINTS, result)
+        if not self.even:
+            has_turned = turned(corrected.near, jnp.asarray(t1 - t0), v0, corrected.v, scale)
+            result = dfx.RESULTS.where(has_turned, AT_SINGULAR_POSE, result)  # pyright: ignore[reportArgumentType]
         q1, v1 = corrected.q, corrected.v
         if self.even:
             q1, v1 = (jnp.where(jumped, jnp.nan, x) for x in (q1, v1))

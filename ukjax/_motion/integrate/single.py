@@ -29,18 +29,17 @@ from ..fallback.policy import (
     nearly_dependent_limit,
     next_method,
     note_rows_left_out,
-    undecided_limit,
     with_limit,
 )
 from ..fallback.singular_pose import has_understood_rows, step_from_singular_pose
-from ..plan import Plan
+from ..plan import Plan, choose
 from ..problem import SMALLEST_STEP, InitialState, Problem, Solution
 from ..result import (
     AT_LAST_TIME,
     FINISHED,
     NEEDS_FALLBACK,
     RUNNING,
-    TOO_SMALL,
+    SINGULAR_POSE,
     classify,
     finite,
     reached_last_time,
@@ -53,6 +52,7 @@ from ..stepper.limits import has_single_loop, is_kernel, is_single_kernel
 from ..stepper.model_batch import SingleModel
 from ..stepper.runge_kutta import step
 from ..stepper.single_loop import single_loop_step
+from ..stepper.singular_turn import turned, undecided_limit
 from .base import AbstractIntegrator
 
 STEPS_PER_CALL = 1024
@@ -62,8 +62,8 @@ MIN_SAMPLES = 16
 """Samples are padded to this number times a power of two, so that other numbers of samples reuse the program."""
 
 NO_DERIVATIVE = (
-    "the derivative of a motion through a singular pose is not implemented where a sample, or a step of dt, lies on "
-    "the pose or close to it, as after t = {t:g} s. Choose other samples, or another dt, or use finite differences"
+    "the derivative of a motion through a singular pose is not implemented where a step ends on the pose or close to "
+    "it, as after t = {t:g} s. Take fixed steps, dt=..., or another dt, or other samples, or use finite differences"
 )
 
 NO_SECOND_DERIVATIVE = (
@@ -162,6 +162,13 @@ class SingleMotion(AbstractIntegrator):
         return as_solution(problem.ts, q, v, without_derivatives(loop_state), start)
 
 
+def integrate_alone(problem: Problem, start: InitialState) -> Solution:
+    """Integrate one member of a batch as a single motion."""
+    plan = choose(problem, start)
+    solution = _run(problem, start.scale, problem.model, problem.ts, start.q, start.v, plan, remember=False)[0]
+    return _as_solution_numpy(problem.ts, *solution, start)
+
+
 def _as_solution_numpy(ts, q, v, loop_state, start):
     """Build the ``Solution`` by NumPy, without compilation.
 
@@ -226,7 +233,8 @@ def _run(options, scale, model, ts, q0, v0, plan, remember):
     note_rows_left_out(plan, method, scale.rows.size)
     runtime_rows = not is_single_kernel(options.method, v0.size, scale.rows.size)
     nearby, undecided = nearly_dependent_limit(dtype), undecided_limit(dtype)
-    first_limit = nearby if not remember and has_understood_rows(problem) else None
+    has_limit = has_understood_rows(problem) and not (remember and per_interval is not None)
+    first_limit = nearby if has_limit else None
     limit, states, t_without_pose = first_limit, None, None
     while int(loop_state.result) == RUNNING:
         current_method = method if limit is None else with_limit(method, limit)
@@ -271,8 +279,7 @@ def _run(options, scale, model, ts, q0, v0, plan, remember):
                 history, visited = _recorded(loop_state, padded_samples, ends, per_interval, states)
                 rows = active_rows(method, scale.rows.size)
                 if is_undecided(problem, begin, history, visited, rows, scale, limit):
-                    loop_state = loop_state._replace(result=jax.device_put(count(TOO_SMALL)))
-                    plan.note(f"t = {float(t):g} s: came to a singular pose that could not be passed")
+                    loop_state = loop_state._replace(result=jax.device_put(count(SINGULAR_POSE)))
                     break
             limit = None
             following_method = next_method(
@@ -497,13 +504,14 @@ def _advance(step_inputs, loop_state, samples, most, rows, take_step):
             fine = jnp.asarray(True)
         fine = fine & (~accepted | finite(stepped.q, stepped.v))
         off = accepted & stepped.off
+        singular = accepted & started & turned(stepped.near, h, v, stepped.v, scale) if per_interval is None else False
         inconsistent = loop_state.inconsistent | (accepted & stepped.inconsistent)
         # Adaptive steps are first repeated with a shorter length.
         jumped = stepped.jumped & (stuck if per_interval is None else True)
         # A state that is off the constraints at the first time was given so. It is not a failure of the method.
         needs_fallback = has_fallback & ((stepped.needs_fallback & (accepted | ~fine)) | (off & started & drops_rows))
         # A state off the constraints is accepted, so that the error message can report it.
-        accepted = accepted & fine & ~needs_fallback & ~jumped
+        accepted = accepted & fine & ~needs_fallback & ~jumped & ~jnp.asarray(singular)
         landed = landed & accepted & ~off
         # Derivatives are those of the steps that were taken, at constant step sizes.
         following, longest = jax.lax.stop_gradient((following, longest))
@@ -512,6 +520,7 @@ def _advance(step_inputs, loop_state, samples, most, rows, take_step):
         result = classify(
             finished=finished,
             needs_fallback=needs_fallback,
+            singular=singular,
             jumped=jumped,
             off=off,
             not_finite=~fine,

@@ -84,8 +84,8 @@ def corrected_step(
     def project(state, _):
         q, v, _, needs_fallback = state
         q = push_out(setting, t + h, q, taken.response)
-        q, v, off, fallback, _ = correct_drift(setting.system, t + h, q, v, levels, scale)
-        return (q, v, off, needs_fallback | fallback), None
+        end = correct_drift(setting.system, t + h, q, v, levels, scale)
+        return (end.q, end.v, end.off, needs_fallback | end.needs_fallback), None
 
     state = taken.q, taken.v, jnp.asarray(False), taken.response.needs_fallback
     (q, v, off, needs_fallback), _ = jax.lax.scan(project, state, length=PROJECTIONS)
