@@ -20,9 +20,10 @@ from .rows import Layout
 MAX_ROUNDS = 300
 """Largest number of rounds."""
 
-SWEEPS, MAX_NEWTON_STEPS = 8, 20
+SWEEPS, MAX_NEWTON_STEPS, PROGRESS = 8, 30, 0.8
 """Iterations per round. Sweeps converge by themselves, if slowly, and do not depend on the Newton steps. Newton steps
-start from the sweeps, and end when one does not halve the residual."""
+start from the sweeps, and end when one does not reduce the residual to this share. Where a friction force is both at
+rest and the largest one, each step only halves the residual."""
 
 CYCLE = ((10, 1.5), (100, 1.8), (1, 1.0))
 """ρ of the Newton steps and relaxation of the sweeps of a round. A local minimum of the error for one ρ is none for
@@ -103,11 +104,11 @@ def solve_complementarity(
     error_of = lambda x: jnp.max(jnp.abs(defect(x, 1.0)), initial=0) / largest
 
     def newton(rho, x, error):
-        """Newton steps from x, as long as each halves the residual: the last x, and its error."""
+        """Newton steps from x, as long as each reduces the residual: the last x, and its error."""
 
         def converges(state):
-            _, _, error, halved, steps = state
-            return halved & (error > TOLERANCE * eps) & (steps < MAX_NEWTON_STEPS)
+            _, _, error, decreases, steps = state
+            return decreases & (error > TOLERANCE * eps) & (steps < MAX_NEWTON_STEPS)
 
         def step(state):
             x, size, error, _, steps = state
@@ -115,7 +116,7 @@ def solve_complementarity(
             trial_size = size_of(trial, rho)
             better = trial_size < size
             x, error = jnp.where(better, trial, x), jnp.where(better, error_of(trial), error)
-            return x, jnp.minimum(trial_size, size), error, trial_size < size / 2, steps + 1
+            return x, jnp.minimum(trial_size, size), error, trial_size < PROGRESS * size, steps + 1
 
         start = x, size_of(x, rho), error, jnp.asarray(True), jnp.zeros((), jnp.int32)
         x, _, error, _, _ = jax.lax.while_loop(converges, step, start)
