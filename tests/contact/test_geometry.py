@@ -290,6 +290,21 @@ def test_a_box_stands_on_four_corners_slides_and_stops(options):
 
 
 @pytest.mark.slow
+def test_a_box_dropped_with_a_tilt_comes_to_rest():
+    """No corner stays further from the ground than gravity moves it in a step."""
+    box = crate(0.5)
+    tilted, v0 = jnp.array(pose((0, 0, 0.3), (0.99500, 0.07987, 0.05990, 0.0))), jnp.array([0.3, 0, 0, 0, 0, 0])
+    dt = 1e-3
+    motion: Any = uk.simulate(box, tilted, v0, [0.0, 1.5, 1.501], dt=dt, solver=uk.MoreauJean())
+    np.testing.assert_allclose(motion.v[1:], 0, atol=1e-12)
+    np.testing.assert_allclose(motion.q[1], motion.q[2], atol=1e-14)
+    assert np.sum(motion.contacts.closed[2]) == 4
+    height = [each.gaps(jnp.array(1.5), motion.q[1]) for each in box.nonsmooth]
+    lowest = np.sort(np.concatenate([np.atleast_1d(x) for x in height]))[:4]
+    assert np.all(lowest > -1e-12) and np.all(lowest < GRAVITY * dt**2)
+
+
+@pytest.mark.slow
 def test_a_standing_and_a_rolling_cylinder():
     can = uk.Mechanism(
         {"can": uk.Body(1.0, inertia=(0.02, 0.02, 0.005))},

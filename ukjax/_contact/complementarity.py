@@ -4,12 +4,11 @@
 
 For any ρ > 0 the solution is the fixed point of x_n = max(0, x_n − ρ u_n), x_t = projection of x_t − ρ u_t onto the
 ball of radius r (Alart & Curnier, Comput. Methods Appl. Mech. Eng. 92 (1991) 353). Projected Gauss–Seidel sweeps (Jean,
-ibid. 177 (1999) 235) find which rows act. The method of Levenberg and Marquardt on the fixed-point equation then
-converges in a few iterations, also where W is singular and the forces are not unique (Yamashita & Fukushima, Computing
-Suppl. 15 (2001) 239). Derivatives are those of the equation, by the implicit function theorem.
+ibid. 177 (1999) 235) find which rows act. Regularised Newton steps on the fixed-point equation then converge in a few
+iterations, also where W is singular and the forces are not unique. Derivatives are those of the equation, by the
+implicit function theorem.
 """
 
-import functools
 from typing import NamedTuple
 
 import jax
@@ -21,9 +20,10 @@ from .rows import Layout
 MAX_ROUNDS = 300
 """Largest number of rounds."""
 
-SWEEPS, NEWTON_STEPS = 8, 2
+SWEEPS, MAX_NEWTON_STEPS, PROGRESS = 8, 30, 0.8
 """Iterations per round. Sweeps converge by themselves, if slowly, and do not depend on the Newton steps. Newton steps
-start from the sweeps, or go on from those of the round before if these halved the error."""
+start from the sweeps, and end when one does not reduce the residual to this share. Where a friction force is both at
+rest and the largest one, each step only halves the residual."""
 
 CYCLE = ((10, 1.5), (100, 1.8), (1, 1.0))
 """ρ of the Newton steps and relaxation of the sweeps of a round. A local minimum of the error for one ρ is none for
@@ -32,10 +32,7 @@ another; sweeps without over-relaxation do not diverge."""
 DIVERGES = 8
 """Relative error from which sweeps start again from the best forces."""
 
-DAMPING, LEAST_DAMPING = 1e-2, 16
-"""Damping of a Newton step as a multiple of the relative error, and its least value in units in the last place."""
-
-TOLERANCE, ENOUGH = 64, 64e4
+TOLERANCE, ENOUGH = 1024, 64e4
 """Errors, in units in the last place of the largest entry of c: iterations end below the first one, and below the
 second one if they make no progress any more."""
 
@@ -43,7 +40,10 @@ REGULARISATION, REFINEMENTS = 8, 4
 """Forces of redundant contacts are not unique. Equations are solved with this multiple of √eps added to the diagonal,
 and refined: the error decreases by this factor each time, and the forces are those of least norm."""
 
-MAX_UNROLLED = 16
+NEWTON_REFINEMENTS = 2
+"""Refinements of a Newton step."""
+
+MAX_UNROLLED = 32
 """Largest number of equations that are solved in elementary arithmetic, as kernels need; LAPACK solves larger ones."""
 
 
@@ -83,13 +83,18 @@ def unit(x: Float[Array, "groups dim"]) -> Float[Array, "groups dim"]:
 
 
 def solve_complementarity(
-    W: Float[Array, "rows rows"], c: Float[Array, " rows"], cone: Cone, layout: Layout
+    W: Float[Array, "rows rows"],
+    c: Float[Array, " rows"],
+    cone: Cone,
+    layout: Layout,
+    guess: Float[Array, " rows"] | None = None,
 ) -> tuple[Float[Array, " rows"], Float[Array, ""]]:
     """The best forces x found, without derivatives, and the largest residual of their equations.
 
-    The residual is relative to the largest entry of c and of the limits. See ``is_exact``.
+    The residual is relative to the largest entry of c and of the limits. See ``is_exact``. Iterations start from
+    ``guess``, or from zero.
     """
-    W, c, cone = jax.lax.stop_gradient((W, c, cone))
+    W, c, cone, guess = jax.lax.stop_gradient((W, c, cone, guess))
     largest = jnp.max(jnp.abs(c), initial=0) + jnp.max(cone.limit, initial=0)
     largest = jnp.where(largest == 0, 1, largest)
     eps = jnp.finfo(c.dtype).eps
@@ -98,41 +103,44 @@ def solve_complementarity(
     size_of = lambda x, rho: norm(defect(x, rho)[None])[0]
     error_of = lambda x: jnp.max(jnp.abs(defect(x, 1.0)), initial=0) / largest
 
-    def newton(rho, state, _):
-        x, size = state
-        F, G = defect(x, rho), _slope(x, W, c, rho, cone, layout)
-        damping = jnp.maximum(DAMPING * jnp.minimum(size / largest, 1), LEAST_DAMPING * eps)
-        trial = x - _least_squares(G, F, damping)
-        trial_size = size_of(trial, rho)
-        better = trial_size < size
-        return (jnp.where(better, trial, x), jnp.where(better, trial_size, size)), None
+    def newton(rho, x, error):
+        """Newton steps from x, as long as each reduces the residual: the last x, and its error."""
+
+        def converges(state):
+            _, _, error, decreases, steps = state
+            return decreases & (error > TOLERANCE * eps) & (steps < MAX_NEWTON_STEPS)
+
+        def step(state):
+            x, size, error, _, steps = state
+            trial = x - solve_regularised(_slope(x, W, c, rho, cone, layout), defect(x, rho), NEWTON_REFINEMENTS)
+            trial_size = size_of(trial, rho)
+            better = trial_size < size
+            x, error = jnp.where(better, trial, x), jnp.where(better, error_of(trial), error)
+            return x, jnp.minimum(trial_size, size), error, trial_size < PROGRESS * size, steps + 1
+
+        start = x, size_of(x, rho), error, jnp.asarray(True), jnp.zeros((), jnp.int32)
+        x, _, error, _, _ = jax.lax.while_loop(converges, step, start)
+        return x, error
 
     def round_of(state):
-        swept, x, phase, converges, best, error, _, rounds = state
-        rho, relaxation = cycle[phase]
+        swept, best, error, _, rounds = state
+        rho, relaxation = cycle[rounds % len(CYCLE)]
         swept = jax.lax.fori_loop(0, SWEEPS, lambda _, x: _sweep(x, W, c, relaxation, cone, layout), swept)
         swept_error = error_of(swept)
         swept = jnp.where(swept_error <= DIVERGES, swept, best)
-        x = jnp.where(converges, x, swept)
-        start = size_of(x, rho)
-        (x, size), _ = jax.lax.scan(functools.partial(newton, rho), (x, start), length=NEWTON_STEPS)
-        converges = size < start / 2
-        phase = jnp.where(converges, phase, (phase + 1) % len(CYCLE))
-        new, new_error = x, error_of(x)
-        new, new_error = jnp.where(swept_error < new_error, swept, new), jnp.minimum(swept_error, new_error)
+        new, new_error = newton(rho, swept, error_of(swept))
         better = new_error < error
         best, error = jnp.where(better, new, best), jnp.where(better, new_error, error)
         is_done = (error <= TOLERANCE * eps) | (error <= ENOUGH * eps) & ~better
-        return swept, x, phase, converges, best, error, is_done, rounds + 1
+        return swept, best, error, is_done, rounds + 1
 
     def unsolved(state):
         *_, is_done, rounds = state
         return ~is_done & (rounds < MAX_ROUNDS)
 
-    x, zero, false = jnp.zeros_like(c), jnp.zeros((), jnp.int32), jnp.asarray(False)
+    x, zero = jnp.zeros_like(c) if guess is None else guess, jnp.zeros((), jnp.int32)
     error = error_of(x)
-    start = x, x, zero, false, x, error, error <= TOLERANCE * eps, zero
-    *_, x, error, _, _ = jax.lax.while_loop(unsolved, round_of, start)
+    _, x, error, _, _ = jax.lax.while_loop(unsolved, round_of, (x, x, error, error <= TOLERANCE * eps, zero))
     return x, error
 
 
@@ -213,7 +221,9 @@ def _friction(trial, radius, direction):
     return jnp.where(known, -radius * direction, on_ball)
 
 
-def solve_regularised(G: Float[Array, "m m"], rhs: Float[Array, " m"]) -> Float[Array, " m"]:
+def solve_regularised(
+    G: Float[Array, "m m"], rhs: Float[Array, " m"], refinements: int = REFINEMENTS
+) -> Float[Array, " m"]:
     """Solve G x = rhs, where G may be singular and the equations are consistent."""
     m = rhs.size
     if not m:
@@ -221,7 +231,7 @@ def solve_regularised(G: Float[Array, "m m"], rhs: Float[Array, " m"]) -> Float[
     regular = G + REGULARISATION * jnp.finfo(rhs.dtype).eps ** 0.5 * jnp.eye(m, dtype=rhs.dtype)
     solve = _by_elimination(regular) if m <= MAX_UNROLLED else _by_lapack(regular)
     refine = lambda x, _: (x + solve(rhs - G @ x), None)
-    return jax.lax.scan(refine, jnp.zeros_like(rhs), length=REFINEMENTS)[0]
+    return jax.lax.scan(refine, jnp.zeros_like(rhs), length=refinements)[0]
 
 
 def _by_lapack(G):
@@ -249,30 +259,3 @@ def _by_elimination(G):
         return jnp.stack(y)
 
     return solve
-
-
-def _least_squares(G, rhs, damping):
-    """The x of least ‖G x − rhs‖² + damping ‖x‖², by Cholesky factors L D Lᵀ of Gᵀ G + damping I.
-
-    In loops of elementary arithmetic, as kernels need it.
-    """
-    m = rhs.size
-    index = jnp.arange(m)
-    least = damping / 2  # rounding errors make no pivot negative
-
-    def eliminate(j, state):
-        H, y = state
-        inverse = 1 / jnp.maximum(H[j, j], least)
-        column = jnp.where(index > j, H[j], 0)
-        factor = column * inverse
-        # Row j of H becomes that of Lᵀ, with 1 / D on the diagonal.
-        H = (H - factor[:, None] * column).at[j].set(jnp.where(index == j, inverse, factor))
-        return H, y - factor * y[j]
-
-    def substitute(k, state):
-        H, x = state
-        j = m - 1 - k
-        return H, x.at[j].set(x[j] * H[j, j] - jnp.where(index > j, H[j], 0) @ x)
-
-    state = G.T @ G + damping * jnp.eye(m, dtype=rhs.dtype), G.T @ rhs
-    return jax.lax.fori_loop(0, m, substitute, jax.lax.fori_loop(0, m, eliminate, state))[1]

@@ -336,13 +336,16 @@ def _integrate_with_contact(model, state, dt, u, method, steps):
         setting = setting_of(driven, method, t, q, v, scale)
 
         def advance(carry, i):
-            q, v, off, solved = carry
+            q, v, impulse, off, solved = carry
             step_scale = scale.of_rows(driven, t + i * h, q, v) if driven.enforced else scale
-            after, step_off, _ = corrected_step(setting, t + i * h, h, q, v, levels, step_scale)
-            return (after.q, after.v, off | step_off, solved & after.solved), None
+            after, step_off, _ = corrected_step(setting, t + i * h, h, q, v, impulse, levels, step_scale)
+            impulse = jax.lax.stop_gradient(after.impulse)
+            return (after.q, after.v, impulse, off | step_off, solved & after.solved), None
 
-        start = q, v, jnp.asarray(False), jnp.asarray(True)
-        return jax.lax.scan(advance, start, jnp.arange(steps))[0]
+        no_impulse = jnp.zeros(setting.layout.rows, q.dtype)
+        start = q, v, no_impulse, jnp.asarray(False), jnp.asarray(True)
+        q, v, _, off, solved = jax.lax.scan(advance, start, jnp.arange(steps))[0]
+        return q, v, off, solved
 
     advance_member = compiled(advance_member, model, state.q, state.v)
     advance_all = jax.vmap(advance_member) if state.t.ndim else advance_member

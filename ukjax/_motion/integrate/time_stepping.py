@@ -39,11 +39,12 @@ class TimeStepping(AbstractBatchIntegrator):
 
 
 class LoopState(NamedTuple):
-    """State of the loop over time: q, v, the contact mode, that of the first step, the failures, and the numbers of
-    steps and of changes of the mode so far."""
+    """State of the loop over time: q, v, the impulses of the last step, the contact mode, that of the first step, the
+    failures, and the numbers of steps and of changes of the mode so far."""
 
     q: Float[Array, " nq"]
     v: Float[Array, " n"]
+    impulse: Float[Array, " rows"]
     mode: ContactMode
     first_mode: ContactMode
     off: Bool[Array, ""]
@@ -73,13 +74,13 @@ PROJECTIONS = 3
 
 
 def corrected_step(
-    setting: Setting, t: Array, h: Array, q: Array, v: Array, levels: MethodPerLevel, scale: Scale
+    setting: Setting, t: Array, h: Array, q: Array, v: Array, guess: Array, levels: MethodPerLevel, scale: Scale
 ) -> CorrectedStep:
-    """A step of Moreau and Jean, projected onto the constraints and onto g ≥ 0.
+    """A step of Moreau and Jean, projected onto the constraints and onto g ≥ 0. ``guess``: see ``moreau_jean_step``.
 
     Both projections are repeated in one loop: gaps are pushed along the constraints to first order only.
     """
-    taken = moreau_jean_step(setting, t, h, q, v)
+    taken = moreau_jean_step(setting, t, h, q, v, guess)
 
     def project(state, _):
         q, v, _, needs_fallback = state
@@ -110,14 +111,17 @@ def _solve_one(problem, start, ts, per_interval):
 
     none = all_open(setting.layout, start.q.dtype)
     inside = jnp.any(gaps(system.nonsmooth, ts[0], start.q) < -setting.max_penetration)
-    state = LoopState(start.q, start.v, none, none, inside, false, false, false, zero, zero)
+    no_impulse = jnp.zeros(setting.layout.rows, start.q.dtype)
+    state = LoopState(start.q, start.v, no_impulse, none, none, inside, false, false, false, zero, zero)
 
     def interval(state, ends_and_count):
         t0, t1, count = ends_and_count
         h = (t1 - t0) / count
 
         def advance(state, i):
-            after, off, fallback = corrected_step(setting, t0 + i * h, h, state.q, state.v, levels, scale)
+            after, off, fallback = corrected_step(
+                setting, t0 + i * h, h, state.q, state.v, state.impulse, levels, scale
+            )
             is_running = ~state.stopped
             not_finite = ~finite(after.q, after.v)
             taken = checkpoint_name(is_running & ~not_finite & after.solved, SAVED_NAME)
@@ -126,6 +130,7 @@ def _solve_one(problem, start, ts, per_interval):
             return LoopState(
                 q=choose(after.q, state.q),
                 v=choose(after.v, state.v),
+                impulse=jax.lax.stop_gradient(choose(after.impulse, state.impulse)),
                 mode=choose(after.mode, state.mode),
                 first_mode=jax.tree.map(
                     lambda x, y: jnp.where(state.taken == 1, x, y), choose(after.mode, state.mode), state.first_mode
