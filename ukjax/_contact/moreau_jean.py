@@ -30,8 +30,9 @@ class MoreauJean(eqx.Module):
 
     Each step of length dt evaluates M, Q, A and b once, at its midpoint, and solves one complementarity problem for the
     impulses of all contacts and friction forces. Changes of contact within a step need no smaller step. A gap acts if
-    it would close within the step, so a body may come to rest with a gap of up to g dt². The order of convergence is 1; without contact it is 2 for forces that do not depend on velocities. A motion stops where the best
-    impulses found leave a residual above 1e-6 of the largest contact speed; nearly all residuals are of rounding.
+    it would close within the step, so a body may come to rest with a gap of up to g dt². The order of convergence is 1;
+    without contact it is 2 for forces that do not depend on velocities. A motion stops where the best impulses found
+    leave a residual above 1e-6 of the largest contact speed; nearly all residuals are of rounding.
 
     Without it, ``simulate`` ends its steps where a contact changes, which is exact but slower where many contacts
     change. A derivative of a motion with rebounds is that of the discrete steps: the instants of impacts have no
