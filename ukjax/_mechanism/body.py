@@ -39,8 +39,8 @@ class Body(eqx.Module):
     Raises
     ------
     InputError
-        If a number is not finite, if the mass or a principal moment is negative, if the inertia is not symmetric or has another shape, or if an
-        entry of ``shapes`` is not a valid ``Shape``.
+        If a number is not finite, if the mass or a principal moment is negative, if the inertia is not symmetric or has
+        another shape, or if an entry of ``shapes`` is not a valid ``Shape``.
     """
 
     mass: Float[Array, ""]
