@@ -182,6 +182,8 @@ def _limits_in_words(limits):
     words = {"above": "above {:g}", "least": "not below {:g}", "below": "below {:g}", "most": "not above {:g}"}
     parts = [words[key].format(limit) for key, limit in limits.items() if np.isfinite(limit)]
     finite = ["finite"] if float("inf") in limits.values() else []
+    if finite and not parts:
+        return " that is finite"
     return "".join(f" {part}" if i == 0 else f" and {part}" for i, part in enumerate(parts + finite))
 
 

@@ -118,8 +118,9 @@ class AbstractSystem(eqx.Module):
 
     def _check_states(self):
         """Raise ``InputError`` for a control with first-order states, unless the velocities have them."""
-        if self.control is not None and self.control.states and not isinstance(self.kinematic_map, StateMap):
-            names = ", ".join(name for name, _ in self.control.states)
+        control = self.control
+        if control is not None and control.states and not isinstance(self.kinematic_map, StateMap):
+            names = ", ".join(name for name, _ in control.states)
             raise InputError(
                 f"the control of this system has first-order states ({names}), which its velocities do not have: "
                 "use ukjax.with_states(system), whose velocities (v, s) include them"

@@ -53,11 +53,12 @@ def with_states(system: AbstractSystem) -> AbstractSystem:
     """
     if not isinstance(system, AbstractSystem):
         raise InputError(f"system must be a ukjax.System, got {kind_of(system)}")
-    if system.control is None or not system.control.states or isinstance(system.kinematic_map, StateMap):
+    control = system.control  # some systems make it anew each time
+    if control is None or not control.states or isinstance(system.kinematic_map, StateMap):
         return system
     taken = {name for name, _ in (*(system.coordinates or ()), *(system.velocities or ()))}
     taken |= {f"d{name}" for name, _ in system.coordinates or ()}
-    for name, _ in system.control.states:
+    for name, _ in control.states:
         if name in taken or system.coordinates is None and UNNAMED.fullmatch(name):
             raise InputError(
                 f"control has a state {name!r}, which is the name of a coordinate or velocity of the system: give the "

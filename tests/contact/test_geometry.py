@@ -357,7 +357,7 @@ def test_the_same_in_absolute_coordinates():
 
 
 BAD = {
-    "a radius": (lambda: Sphere("a", radius=0), r"radius must be one number \[m\] above 0, got 0"),
+    "a radius": (lambda: Sphere("a", radius=0), r"radius must be one number \[m\] above 0 and finite, got 0"),
     "a body": (lambda: Point(3), "body must be the name of a body, or 'ground', got 3"),
     "ends": (lambda: Capsule("a", ends=(0, 0, 1), radius=1), r"ends must be two points .* got shape \(3,\)"),
     "equal ends": (lambda: Capsule("a", ends=np.ones((2, 3)), radius=1), "ends must be two different points"),

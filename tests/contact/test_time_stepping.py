@@ -71,6 +71,16 @@ def test_both_ways_through_time_agree():
     np.testing.assert_array_equal(stepped.contacts.sticking[0, 1:], exact.contacts.sticking[1:])
 
 
+def test_a_bar_that_falls_on_one_end_comes_to_rest():
+    """The ends must not carry it in turns. It rests within the way that gravity moves it in a step."""
+    M = jnp.diag(jnp.array([3.0, 0.05]))
+    ends = lambda t, q: q[0] + jnp.array([-0.2, 0.2]) * jnp.sin(q[1]) - 0.1 * jnp.cos(q[1])
+    bar = uk.System(uk.MassForce(M, jnp.array([-3.0 * G, 0.0])), uk.Unilateral(ends))
+    motion = uk.simulate(bar, [0.3, 0.4], [0.0, 0.0], [0.0, 1.0], dt=1e-2, solver=uk.MoreauJean())
+    np.testing.assert_allclose(motion.q[-1], [0.1, 0.0], rtol=0, atol=G * 1e-2**2 / 0.2)
+    np.testing.assert_allclose(motion.v[-1], 0.0, rtol=0, atol=1e-12)
+
+
 def test_quaternions_keep_their_norm():
     body = uk.Mechanism({"body": uk.Body(1.0, inertia=(1.0, 2.0, 3.0))}, gravity=(0, 0, 0))
     floor = uk.Unilateral(lambda t, q: q[2] + 1)

@@ -52,7 +52,7 @@ def motor(constant=K, voltage=3.0):
 def test_the_step_response_of_a_motor():
     motion = uk.simulate(motor(), [0.0], [0.0], TS, **TIGHT)
     np.testing.assert_allclose(state_of(motion), exact(MOTOR, [0, 0, 3 / L], [0, 0, 0]), rtol=0, atol=1e-11)
-    assert list(motion.states) == ["current supply"]
+    assert list(motion.states) == ["current supply"] and motion.equations is motion.equations
     np.testing.assert_array_equal(motion.states["current supply"], motion.v[:, 1])
     assert motion.directions == (("theta", "rad"), ("current supply", "A s"))
     np.testing.assert_array_equal(motion.control, 3.0)
@@ -87,6 +87,21 @@ def test_derivatives_and_other_times_of_the_motor():
 
 def pid(**gains):
     return PID(jnp.eye(1), lambda t, q: q[:1], 1.0, **gains)
+
+
+def test_a_control_that_is_a_property_is_made_once():
+    """Systems of the gallery make it each time they are asked."""
+
+    class Counted(uk.systems.CartPole):
+        asked = []
+
+        @property
+        def control(self):
+            self.asked.append(1)
+            return super().control
+
+    cart = Counted()
+    assert uk.with_states(cart) is cart and len(cart.asked) == 1
 
 
 def test_an_integral_removes_the_error_that_a_load_leaves():

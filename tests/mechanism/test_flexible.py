@@ -204,7 +204,7 @@ def test_a_body_from_a_file_is_the_beam_that_it_was_sampled_from(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_loop_is_closed_with_undeformed_bodies():
+def test_a_loop_is_closed_with_undeformed_bodies(monkeypatch):
     """A slider-crank: sin(rod) L = −sin(crank) r. A start that must bend a rod warns."""
     crank = uk.Body(1.0, inertia=(0.1, 0.1, 0.1))
     joints = {
@@ -218,6 +218,7 @@ def test_a_loop_is_closed_with_undeformed_bodies():
     np.testing.assert_allclose(np.concatenate([q[2:], v[2:]]), 0.0, rtol=0, atol=1e-12)
     guide = {"pin": Revolute("ground", "rod"), "guide": PointOnLine("ground", "rod.middle", axis="x")}
     guided = uk.Mechanism({"rod": beam(nodes={"middle": 0.5})}, guide, gravity=(0, 0, 0))
+    monkeypatch.setattr("ukjax._mechanism.mechanism.project", None)  # its programs take most of the time, and find none
     with pytest.warns(UserWarning, match="does not exist with undeformed flexible bodies, .*: rod_mode1"):
         guided.start({"pin": 0.01})
 
@@ -227,6 +228,11 @@ def test_mistakes():
         uk.FlexibleBody.beam(L, MU, EI, bending="x")
     with pytest.raises(uk.InputError, match=r"EA, the axial stiffness \[N\], is needed with axial=2"):
         beam(axial=2)
+    right = {"length": L, "mass_per_length": MU, "EI": EI, "EA": 1e4, "axial": 1, "bending": "y"}
+    for name in ("length", "mass_per_length", "EI", "EA"):
+        for value in (np.inf, np.nan, 0.0, -1.0):
+            with pytest.raises(uk.InputError, match=f"^{name} must be .* above 0 and finite, got {value:g}"):
+                uk.FlexibleBody.beam(**right | {name: value})
     with pytest.raises(uk.InputError, match="modes must be at most 20, got 30"):
         beam(modes=30)
     with pytest.raises(uk.InputError, match=r"names a body 'rod.ende' that is not there; did you mean 'rod.end'"):

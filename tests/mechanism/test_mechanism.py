@@ -525,7 +525,11 @@ def turntable():
 
 BODY = uk.Body(1.0)
 MISTAKES = (
-    (lambda: uk.Body(-1.0), "mass must be one number .kg. not below 0, got -1"),
+    (lambda: uk.Body(-1.0), "mass must be one number .kg. not below 0 and finite, got -1"),
+    (lambda: uk.Body(np.inf), "mass must be one number .kg. not below 0 and finite, got inf"),
+    (lambda: uk.Body(1.0, (0, np.nan, 0)), "centre must be finite, got centre.1. = nan"),
+    (lambda: uk.Body(1.0, inertia=(1, 1, np.inf)), "inertia must be finite, got inertia.2. = inf"),
+    (lambda: uk.Body(1.0, buoyancy=np.inf), "buoyancy must be one number that is finite, got inf"),
     (lambda: uk.Body(1.0, (0, 0)), "centre must be three numbers .x, y, z., got shape .2,"),
     (lambda: uk.Body(1.0, inertia=(1, 1, -1)), "inertia must have no negative principal moment"),
     (lambda: uk.Body(1.0, inertia=(1, 1)), "inertia must be three moments"),

@@ -67,18 +67,27 @@ def test_a_constraint_that_moves_has_power():
 
 
 def test_friction_non_ideal_force_and_contact_are_apart():
+    """A block that slides, beside a weight on two legs at one place, whose forces are known only in sum."""
+    weights = MASS * jnp.array([0.0, -G, -G])
     block = uk.System(
-        FALL,
-        uk.Unilateral(lambda t, q: q[1], friction=0.3, slip=lambda t, q, v: v[:1], name="floor"),
+        uk.MassForce(MASS * jnp.eye(3), weights),
+        (
+            uk.Unilateral(lambda t, q: q[1], friction=0.3, slip=lambda t, q, v: v[:1], name="floor"),
+            uk.Unilateral(lambda t, q: jnp.stack([q[2], 50 * q[2]]), name=("left", "right")),
+        ),
         nonideal=lambda t, q, v: -0.5 * v,
     )
-    motion = uk.simulate(block, [0.0, 0.0], [2.0, 0.0], [0.0, 0.1, 0.2])
+    motion = uk.simulate(block, [0.0, 0.0, 0.0], [2.0, 0.0, 0.0], [0.0, 0.1, 0.2])
     forces = motion.forces()
-    assert [each.kind for each in forces.values()] == ["applied", "nonideal", "contact", "friction"]
+    assert [each.kind for each in forces.values()] == ["applied", "nonideal", *["contact"] * 3, "friction"]
     close(forces["floor"].multiplier[:, 0], MASS * G)
     close(forces["floor friction"].force[:, 0], -0.3 * MASS * G)
     close(forces["nonideal"].force, -0.5 * motion.v)
+    close(forces["left"].force + forces["right"].force, jnp.broadcast_to(-weights * jnp.array([0.0, 0.0, 1.0]), (3, 3)))
     close(forces.imbalance, 0.0)
+    for name, each in forces.items():
+        is_unique = name not in ("left", "right")
+        assert np.all(each.is_unique == is_unique) and np.all(each.multiplier_is_unique == is_unique), name
 
 
 def test_the_control_is_apart_from_the_applied_force():

@@ -106,13 +106,16 @@ def test_forward_mode_is_recognised():
     jax.jacfwd(forward)(jnp.asarray(2.0))
     jax.vmap(lambda x: jax.jvp(forward, (x,), (1.0,))[1])(jnp.arange(3.0))
     jax.jvp(jax.vmap(forward), (jnp.arange(3.0),), (jnp.ones(3),))
-    assert all(seen) and len(seen) == 4
+    jax.jit(lambda x: jax.jvp(forward, (x,), (1.0,))[1])(2.0)
+    jax.jit(lambda x: jax.jvp(jax.vmap(forward), (x,), (x,))[1])(jnp.arange(3.0))
+    assert all(seen) and len(seen) == 6
     seen.clear()
     jax.grad(forward)(2.0)
     jax.vmap(jax.grad(forward))(jnp.arange(3.0))
+    jax.jit(jax.grad(lambda x: jnp.sum(jax.vmap(forward)(x))))(jnp.arange(3.0))
     jax.jit(forward)(2.0)
     forward(2.0)
-    assert not any(seen) and len(seen) == 4
+    assert not any(seen) and len(seen) == 5
 
 
 @pytest.mark.parametrize("differentiate", (jax.jacfwd, jax.jacrev))

@@ -96,14 +96,30 @@ def scaled_cone(
     )
 
 
-def forces_in(mode: ContactMode, contacts: ContactRows, response: Response, layout: Layout) -> ContactForces:
-    """The contact forces in a mode: closed gaps and sticking friction have no acceleration.
+class Unknowns(NamedTuple):
+    """The unknown contact forces z in a mode: λ/s = T z + λ₀.
 
-    Slipping friction is a given multiple of its contact force. So λ = T z + λ₀ with the forces z of the closed and
-    sticking rows, and these solve the rows D (W T z + W λ₀ + c) = 0, where D selects them.
+    Attributes
+    ----------
+    acting
+        Whether a row has an unknown force: that of a closed gap, or of sticking friction (rows,).
+    T
+        Slipping friction is a multiple of its contact force (rows, rows).
+    given
+        λ₀ (rows,), the given forces of slipping friction.
+    cone
+        The allowed forces.
     """
-    s = response.scale
-    W, c = s[:, None] * response.W * s, s * response.free
+
+    acting: Bool[Array, " rows"]
+    T: Float[Array, "rows rows"]
+    given: Float[Array, " rows"]
+    cone: Cone
+
+
+def unknowns_in(mode: ContactMode, contacts: ContactRows, response: Response, layout: Layout) -> Unknowns:
+    """The unknown contact forces in a mode."""
+    dtype = response.free.dtype
     _, slip = layout.split(contacts.rate)
     size = jnp.max(jnp.abs(contacts.rate), initial=0)
     slipping = mode.slipping()
@@ -114,11 +130,22 @@ def forces_in(mode: ContactMode, contacts: ContactRows, response: Response, layo
     acting = layout.join(mode.closed, stick) & response.movable
     coupling = jax.vmap(
         lambda normal: layout.join(
-            jnp.zeros(layout.gaps, c.dtype), -direction * (cone.friction * layout.at_normal(normal))[:, None]
+            jnp.zeros(layout.gaps, dtype), -direction * (cone.friction * layout.at_normal(normal))[:, None]
         )
-    )(jnp.eye(layout.gaps, dtype=c.dtype))  # row i: friction of slipping rows for a unit force of gap i
-    T = jnp.diag(acting.astype(c.dtype)).at[:, : layout.gaps].add(coupling.T * acting[: layout.gaps])
-    given = layout.join(jnp.zeros(layout.gaps, c.dtype), -direction * cone.limit[:, None])
+    )(jnp.eye(layout.gaps, dtype=dtype))  # row i: friction of slipping rows for a unit force of gap i
+    T = jnp.diag(acting.astype(dtype)).at[:, : layout.gaps].add(coupling.T * acting[: layout.gaps])
+    given = layout.join(jnp.zeros(layout.gaps, dtype), -direction * cone.limit[:, None])
+    return Unknowns(acting, T, given, cone)
+
+
+def forces_in(mode: ContactMode, contacts: ContactRows, response: Response, layout: Layout) -> ContactForces:
+    """The contact forces in a mode: closed gaps and sticking friction have no acceleration.
+
+    The ``Unknowns`` z solve the rows D (W T z + W λ₀ + c) = 0, where D selects those of closed and sticking contacts.
+    """
+    s = response.scale
+    W, c = s[:, None] * response.W * s, s * response.free
+    acting, T, given, cone = unknowns_in(mode, contacts, response, layout)
     D = acting.astype(c.dtype)
     G = D[:, None] * (W @ T) * D + jnp.diag(1 - D)
     z = solve_regularised(G, -D * (c + W @ given))

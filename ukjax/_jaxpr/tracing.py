@@ -6,6 +6,7 @@ import equinox as eqx
 import jax
 import jax.core
 import jax.numpy as jnp
+from jax.interpreters.partial_eval import JaxprTracer
 
 _number = jax.jit(lambda: jnp.zeros(()))
 
@@ -46,24 +47,31 @@ def _as_jax(x):
     return x if isinstance(x, jax.Array) else jnp.asarray(x)
 
 
-@jax.custom_vjp
-def _reverse_mode_only(x):
-    return x
-
-
-_reverse_mode_only.defvjp(lambda x: (x, None), lambda _, cotangent: (cotangent,))
-
-
 def is_forward_mode(*trees: Any) -> bool:
     """Whether an array in ``trees`` is being differentiated in forward mode, by ``jax.jvp`` or ``jax.jacfwd``.
 
-    JAX has no function for this query. It raises ``TypeError`` if a function with a ``custom_vjp`` is differentiated in
-    forward mode, so this calls such a function, the identity.
+    JAX has no function for this query. It calls the rule of a ``custom_jvp`` function with tangents: arrays, or tracers
+    under ``jit``, in forward mode, but tracers of partial evaluation, whose values are not known, in reverse mode.
     """
+    forward = []
+
+    @jax.custom_jvp
+    def identity(x):
+        return x
+
+    @identity.defjvp
+    def _(primals, tangents):
+        forward.append(not _is_unknown(*tangents))
+        return primals[0], tangents[0]
+
     for x in jax.tree.leaves(trees):
         if is_traced(x) and eqx.is_inexact_array(x):
-            try:
-                _reverse_mode_only(x)
-            except TypeError:
-                return True
-    return False
+            identity(x)
+    return any(forward)
+
+
+def _is_unknown(x):
+    """Whether ``x``, or the array of which it is a member under ``vmap``, is a tracer of partial evaluation."""
+    while is_traced(of_batch := getattr(x, "val", None)):
+        x = of_batch
+    return isinstance(x, JaxprTracer)

@@ -112,7 +112,8 @@ def integrals(
     length, mass_per_length, EI, bending, modes, ends, axial, EA, section_inertia, nodes, stretching
 ) -> dict[str, Any]:
     """The fields of a ``FlexibleBody``, without damping, from the arguments of ``FlexibleBody.beam``."""
-    L, mu = as_number("length", length, "m", above=0), as_number("mass_per_length", mass_per_length, "kg/m", above=0)
+    L = as_number("length", length, "m", above=0, below=np.inf)
+    mu = as_number("mass_per_length", mass_per_length, "kg/m", above=0, below=np.inf)
     check_word("bending", bending, ("y", "z", "yz"))
     check_word("ends", ends, ("pinned", "cantilever", "free"))
     check_flag("stretching", stretching)
@@ -146,7 +147,7 @@ def integrals(
         K = K.at[np.ix_(part, part)].set(value / L**3 * np.diag(np.diagonal(of_bending)))  # the modes are orthogonal
     if EA is not None:
         rest = np.arange(m - axial, m)
-        K = K.at[np.ix_(rest, rest)].set(as_number("EA", EA, "N", above=0) / L * of_axial)
+        K = K.at[np.ix_(rest, rest)].set(as_number("EA", EA, "N", above=0, below=np.inf) / L * of_axial)
     places = np.array(list(fractions.values()))
     at_nodes, slopes = basis(*arguments, places), bending_shapes(ends, modes, places).slope
     turns = [_along({"y": 2, "z": 1}[axis], s if axis == "y" else -s) for axis in bending for s in slopes]

@@ -39,8 +39,8 @@ class Body(eqx.Module):
     Raises
     ------
     InputError
-        If the mass or a principal moment is negative, if the inertia is not symmetric or has another shape, or if an
-        entry of ``shapes`` is not a valid ``Shape``.
+        If a number is not finite, if the mass or a principal moment is negative, if the inertia is not symmetric or has
+        another shape, or if an entry of ``shapes`` is not a valid ``Shape``.
     """
 
     mass: Float[Array, ""]
@@ -57,11 +57,11 @@ class Body(eqx.Module):
         shapes: Iterable[Shape] = (),
         buoyancy: Any = None,
     ):
-        self.mass = as_number("mass", mass, "kg", least=0)
+        self.mass = as_number("mass", mass, "kg", least=0, below=np.inf)
         self.centre = as_vector("centre", centre)
         self.inertia = six_or_three(inertia)
         self.shapes = tuple(check_shape(shape) for shape in shapes)
-        self.buoyancy = None if buoyancy is None else as_number("buoyancy", buoyancy)
+        self.buoyancy = None if buoyancy is None else as_number("buoyancy", buoyancy, above=-np.inf, below=np.inf)
 
     def inertia_matrix(self) -> Float[Array, "3 3"]:
         """The inertia matrix about the centre of mass, along the body's axes [kg m²]."""

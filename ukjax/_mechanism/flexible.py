@@ -153,7 +153,7 @@ class FlexibleBody(eqx.Module):
         Raises
         ------
         InputError
-            If a number is not positive, a word is unknown, or ``EA`` does not agree with ``axial``.
+            If a number is not positive and finite, a word is unknown, or ``EA`` does not agree with ``axial``.
 
         Notes
         -----

@@ -640,9 +640,12 @@ class Mechanism(AbstractMechanism):
         if set(undeformed) <= set(fixed):
             return self._closed(model, t, q, v, fixed)
         try:
-            return self._closed(model, t, q, v, tuple(dict.fromkeys((*fixed, *undeformed))))
+            state = self._closed(model, t, q, v, tuple(dict.fromkeys((*fixed, *undeformed))), may_fail=True)
         except InputError:
-            q, v = self._closed(model, t, q, v, fixed)
+            state = None
+        if state is not None:
+            return state
+        q, v = self._closed(model, t, q, v, fixed)
         warnings.warn(
             "this start does not exist with undeformed flexible bodies, so their modal coordinates and rates are "
             f"adapted as all others: {', '.join(dict.fromkeys(undeformed))}. Prescribe fewer coordinates, or these",
@@ -650,14 +653,20 @@ class Mechanism(AbstractMechanism):
         )
         return q, v
 
-    def _closed(self, model, t, q, v, fixed) -> tuple[Array, Array]:
-        """The nearest consistent state with these ``fixed`` coordinates and velocities."""
+    def _closed(self, model, t, q, v, fixed, may_fail=False) -> Any:
+        """The nearest consistent state with these ``fixed`` coordinates and velocities.
+
+        If there is no pose with these coordinates and ``may_fail``, the result is None, after a search without the
+        programs that ``project`` compiles.
+        """
         if is_eager(model, q, v):
             locked_model = locked(model, fixed, t, q, v)
             state = consistent(locked_model, t, q, v)
             if state is not None:
                 return self._settled(state[0]), state[1]
             closest = assembled(locked_model, t, q, v)
+            if closest is None and may_fail:
+                return None
             q = q if closest is None else closest
         q, v = project(model, t, q, v, fixed=fixed)
         return self._settled(q), v

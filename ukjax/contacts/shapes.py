@@ -59,7 +59,7 @@ def _vector(name):
 
 
 def _length(name):
-    return eqx.field(converter=lambda value: as_number(name, value, "m", above=0))
+    return eqx.field(converter=lambda value: as_number(name, value, "m", above=0, below=np.inf))
 
 
 class AbstractShape(eqx.Module):

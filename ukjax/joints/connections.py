@@ -27,7 +27,7 @@ class Distance(AbstractConnection):
     """
 
     _: KW_ONLY
-    length: Number = eqx.field(converter=lambda value: as_number("length", value, "m", above=0))
+    length: Number = eqx.field(converter=lambda value: as_number("length", value, "m", above=0, below=float("inf")))
     rows: ClassVar[Any] = ("length",)
 
     def residual(self, t: Array, R: Array, p: Array) -> Float[Array, " 1"]:

@@ -83,7 +83,7 @@ class Rolling(AbstractContact):
     """
 
     _: KW_ONLY
-    radius: Number = eqx.field(converter=lambda value: as_number("radius", value, "m", above=0))
+    radius: Number = eqx.field(converter=lambda value: as_number("radius", value, "m", above=0, below=float("inf")))
     axis: Axis | None = eqx.field(
         default="y", converter=lambda value: None if value is None else as_axis("axis", value)
     )

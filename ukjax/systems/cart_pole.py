@@ -45,7 +45,7 @@ class CartPole(AbstractMechanism):
     @property
     def control(self) -> Servo:
         task = Holonomic(lambda t, q: q[1] - self.swing * jnp.sin(self.omega * t), name="swing")
-        return Servo(jnp.array([[1.0], [0.0]]), task, inputs=(("F", "N"),))
+        return Servo([[1.0], [0.0]], task, inputs=(("F", "N"),))
 
     def kinetic(self, t: ScalarLike, q: Float[Array, " 2"], v: Float[Array, " 2"]) -> Array:
         cart = (self.M + self.m) * v[0] ** 2 / 2

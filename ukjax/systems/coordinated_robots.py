@@ -65,9 +65,7 @@ class CoordinatedRobots(AbstractMechanism):
     def control(self) -> Servo:
         inputs = [(f"u{i}", "N m") for i in range(1, 7)]
         secondary = 0 if self.printed_law else None  # the printed law leaves the loop's two directions free
-        return Servo(
-            jnp.array(ACTUATORS), self.lift, projected=not self.printed_law, inputs=inputs, secondary=secondary
-        )
+        return Servo(ACTUATORS, self.lift, projected=not self.printed_law, inputs=inputs, secondary=secondary)
 
     @property
     def enforced(self) -> tuple[Holonomic, ...]:

@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float, ScalarLike
 
 from .._constraint import AccelerationConstraint
@@ -68,7 +69,7 @@ class FlexibleJointManipulator(AbstractMechanism):
 
     @property
     def control(self) -> Servo | Feedback:
-        motors = jnp.zeros((4, 2)).at[jnp.array(MOTORS), jnp.arange(2)].set(1.0)
+        motors = np.eye(4)[:, MOTORS]
         inputs = (("u1", "N m"), ("u2", "N m"))
         if self.as_torque:
             return Feedback(motors, lambda t, q, v: self.spring_torque(q, v), inputs=inputs)

@@ -4,6 +4,7 @@ from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float, ScalarLike
 
 from .._constraint import Holonomic, Pfaffian
@@ -54,7 +55,7 @@ class MobileRobot(AbstractMechanism):
     @property
     def control(self) -> Servo:
         task = Holonomic(lambda t, q: self.point(q) - self.path(t), name=("path x", "path y"))
-        wheels = jnp.zeros((5, 2)).at[jnp.array([3, 4]), jnp.arange(2)].set(1.0)
+        wheels = np.eye(5)[:, 3:]
         return Servo(wheels, task, inputs=(("right torque", "N m"), ("left torque", "N m")))
 
     def rolling(self, t: ScalarLike, q: Float[Array, " 5"]) -> Float[Array, "3 5"]:

@@ -6,6 +6,7 @@ from typing import Any, ClassVar
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float, ScalarLike
 
 from .._constraint import Holonomic
@@ -44,7 +45,7 @@ class ParallelManipulator(chain.AbstractThreeChains):
     def control(self) -> Any:
         if self.force_on_all_joints:
             return None
-        motors = jnp.zeros((6, 3)).at[jnp.array([0, 2, 4]), jnp.arange(3)].set(1.0)
+        motors = np.eye(6)[:, [0, 2, 4]]
         return Servo(motors, self.path, inputs=[(f"tau{i}", "N m") for i in (1, 2, 3)])
 
     @property

@@ -5,6 +5,7 @@ from typing import Any, ClassVar
 
 import equinox as eqx
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float, ScalarLike
 
 from .._constraint import Holonomic
@@ -49,7 +50,7 @@ class ParallelRobotTracking(AbstractParallelRobot):
     def control(self) -> Any:
         if self.printed_cascade:
             return None
-        motors = jnp.zeros((12, 3)).at[jnp.array([0, 4, 8]), jnp.arange(3)].set(1.0)
+        motors = np.eye(12)[:, [0, 4, 8]]
         return Servo(motors, self.path, inputs=[(f"tau{i}", "N m") for i in (1, 2, 3)])
 
     @property

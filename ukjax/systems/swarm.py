@@ -5,6 +5,7 @@ from typing import Any, ClassVar
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float, ScalarLike
 
 from .._check import as_integer
@@ -59,7 +60,7 @@ class Swarm(AbstractMechanism):
         names = tuple(f"robot {i + 1} {axis}" for i in range(self.agents) for axis in "xy")
         inputs = tuple((f"u{axis}{i + 1}", "N") for i in range(self.agents) for axis in "xy")
         task = Nonholonomic(self.following_error, name=names)
-        return Servo(jnp.eye(2 * self.agents), task, P=self.P, projected=False, inputs=inputs)
+        return Servo(np.eye(2 * self.agents), task, P=self.P, projected=False, inputs=inputs)
 
     def following_error(self, t: ScalarLike, q: Float[Array, " n"], v: Float[Array, " n"]) -> Float[Array, " n"]:
         """Return β of all robots, eq. 65."""

@@ -41,7 +41,7 @@ class TwoMassSpring(AbstractMechanism):
     @property
     def control(self) -> Servo:
         task = Holonomic(lambda t, q: q[1] - q[0] - 2 * self.l, name="distance")
-        return Servo(jnp.array([[1.0], [0.0]]), task, inputs=(("F", "N"),))
+        return Servo([[1.0], [0.0]], task, inputs=(("F", "N"),))
 
     def kinetic(self, t: ScalarLike, q: Float[Array, " 2"], v: Float[Array, " 2"]) -> Array:
         return (self.m1 * v[0] ** 2 + self.m2 * v[1] ** 2) / 2

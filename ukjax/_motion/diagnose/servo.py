@@ -32,10 +32,11 @@ def check_task(model: AbstractSystem | Callable, problem: Problem, start: Initia
 
     This is checked before the motion is compiled.
     """
-    if not isinstance(model, AbstractSystem) or model.control is None:
+    control = model.control if isinstance(model, AbstractSystem) else None
+    if not isinstance(model, AbstractSystem) or control is None:
         return
     t, q, v, scale = _as_batch(problem.begin, start)
-    _check_actuators(model.control, _actuators(model, t[0], q[0], v[0]))
+    _check_actuators(control, _actuators(model, t[0], q[0], v[0]))
     failure, matrices = _first_unreachable(model, t, q, v, scale)
     if failure is None:
         _warn_of_freedom(model, matrices, scale)
@@ -83,11 +84,12 @@ def check_reached(trajectory: Trajectory, start: InitialState) -> None:
 def check_limits(trajectory: Trajectory) -> None:
     """Warn once for each actuator that exceeds its limit, with the first time."""
     system = trajectory.model
-    if not isinstance(system, AbstractSystem) or system.control is None or system.control.limits is None:
+    control = system.control if isinstance(system, AbstractSystem) else None
+    if control is None or control.limits is None:
         return
     t, u = np.atleast_2d(np.asarray(trajectory.t)), np.asarray(trajectory.control)
     u = u if u.ndim == 3 else u[None]
-    limits = np.broadcast_to(np.asarray(system.control.limits), u.shape[-1:])
+    limits = np.broadcast_to(np.asarray(control.limits), u.shape[-1:])
     for i, (name, unit) in enumerate(trajectory.inputs):
         exceeding = np.argwhere(np.abs(u[..., i]) > limits[i])
         if exceeding.size:

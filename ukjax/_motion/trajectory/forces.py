@@ -15,7 +15,7 @@ from jaxtyping import Array, Bool, Float
 from ..._check import as_path
 from ..._constraint import names_of
 from ..._constraint.several import nonsmooth_names
-from ..._contact.mode import ContactMode, InContact
+from ..._contact.mode import ContactMode, InContact, unknowns_in
 from ..._contact.rows import layout_of
 from ..._equation import motion_by
 from ..._errors import InputError
@@ -45,8 +45,8 @@ class Force(eqx.Module):
         Multiplier of each row, shape (samples, rows): λ of force = Aᵀ λ for a constraint, the contact force or friction
         force for a contact. Without columns for other forces.
     is_unique
-        Whether the equations of motion determine this force, shape (samples,). The forces of redundant constraints are
-        determined only in sum.
+        Whether the equations of motion determine this force, shape (samples,). The forces of redundant constraints and
+        contacts are determined only in sum.
     multiplier_is_unique
         Whether they determine each multiplier, shape (samples, rows).
     """
@@ -84,6 +84,7 @@ class ForceBalance(Mapping):
     -----
     Redundant constraints have multipliers that the equations of motion do not determine. Those of the smallest
     Σ (λᵢ ℓᵢ)² are returned, where ℓᵢ is the length of row i in coordinates of unit mass, and marked in ``is_unique``.
+    So are the forces of redundant contacts, such as those of a box on four corners.
     """
 
     def __init__(
@@ -199,10 +200,10 @@ def force_balance(
         add(name, "constraint", tuple(row_names[i] for i in rows), *constraint)
     if parts["nonideal"] is not None:
         add("nonideal", "nonideal", (), parts["nonideal"])
-    for (name, rows), (force, multiplier) in zip(contact_groups.items(), parts["contacts"], strict=True):
+    for (name, rows), contact in zip(contact_groups.items(), parts["contacts"], strict=True):
         names = tuple(contact_names[i] for i in rows)
         kind = "friction" if name.endswith(" friction") else "contact"
-        add(name, kind, names, force, multiplier)
+        add(name, kind, names, *contact)
     return ForceBalance(t, moving(parts["inertia"]), moving(parts["imbalance"]), directions, forces)
 
 
@@ -244,20 +245,23 @@ def _at_samples(model, t, q, v, mode, held, method, row_groups, contact_groups):
 
 def _at_one(model, t, q, v, mode, method, row_groups, contact_groups):
     """All forces at one state."""
-    given, in_contact, by_contact = model(t, q, v), model, []
+    given, in_contact = model(t, q, v), model
+    J, force, transmission = (jnp.zeros((0, *rest), given.A.dtype) for rest in ((v.size,), (), (0,)))
     if mode is not None:
-        in_contact = InContact(model, mode, layout_of(model.nonsmooth, t, q, v), method)
+        layout = layout_of(model.nonsmooth, t, q, v)
+        in_contact = InContact(model, mode, layout, method)
         acting = in_contact.forces(t, q, v)
-        of_rows = acting.force[:, None] * acting.contacts.J
-        index = map(np.asarray, contact_groups)
-        by_contact = [(jnp.sum(of_rows[rows], axis=0), acting.force[rows]) for rows in index]
+        J, force, transmission = acting.contacts.J, acting.force, _transmission(mode, acting, layout)
     is_controlled = isinstance(model, AbstractSystem) and model.control is not None
     applied = model.passive(t, q, v).Q if is_controlled else given.Q
     control = given.Q - applied if is_controlled else None
     motion, _ = motion_by(method, in_contact(t, q, v))
     inertia = given.M @ motion.acceleration
-    others = given.Q + (0.0 if given.c is None else given.c) + sum(force for force, _ in by_contact)
-    constraints = _split(given.M, given.A, inertia - others, row_groups)
+    others = given.Q + (0.0 if given.c is None else given.c) + force @ J
+    multiplier = jnp.concatenate([_multipliers(given.M, given.A, inertia - others), force])
+    of_contacts = (tuple(len(given.A) + i for i in rows) for rows in contact_groups)
+    parts = _split(given.M, given.A, J, transmission, multiplier, (*row_groups, *of_contacts))
+    constraints, by_contact = parts[: len(row_groups)], parts[len(row_groups) :]
     total = others + sum(force for force, *_ in constraints)
     return {
         "inertia": inertia,
@@ -270,25 +274,56 @@ def _at_one(model, t, q, v, mode, method, row_groups, contact_groups):
     }
 
 
-def _split(M, A, force, groups):
-    """The part of ``force`` (n,) of each group of rows, with multipliers, and whether both are unique.
+def _transmission(mode, acting, layout):
+    """The contact forces (rows, rows) for a unit of each that is not given, also of those that can move nothing."""
+    response = acting.response._replace(movable=jnp.ones_like(acting.response.movable))
+    return response.scale[:, None] * unknowns_in(mode, acting.contacts, response, layout).T
 
-    The multipliers solve Aᵀ λ = ``force``, in coordinates of unit mass and with rows of unit length. A change of λ that
-    Aᵀ λ does not show lies in the range of N = I − A A⁺.
-    """
+
+def _unit(rows, scale):
+    """Rows of unit length in coordinates of unit mass, and their factors."""
+    factor = row_scale(rows, scale)
+    return rows * scale * factor[:, None], factor
+
+
+def _share(dtype):
+    """Singular values and errors below this share of the largest count as zero."""
+    return float(jnp.finfo(dtype).eps) ** 0.5
+
+
+def _multipliers(M, A, force):
+    """The solution of Aᵀ λ = ``force`` that is the smallest for rows of unit length in coordinates of unit mass."""
+    scale = coordinate_scale(M)
+    unit, factor = _unit(A, scale)
+    return (jnp.linalg.pinv(unit, rtol=_share(A.dtype)).T @ (scale * force)) * factor
+
+
+def _split(M, A, J, transmission, multiplier, groups):
+    """The force of each group of rows of A and J, its part of ``multiplier``, and whether both are unique."""
     if not groups:
         return []
-    scale = coordinate_scale(M)
-    per_length = row_scale(A, scale)
-    unit = A * scale * per_length[:, None]
-    share = float(jnp.finfo(A.dtype).eps) ** 0.5
-    inverse = jnp.linalg.pinv(unit, rtol=share)
-    multiplier = (inverse.T @ (scale * force)) * per_length
-    undetermined = jnp.eye(len(A), dtype=A.dtype) - unit @ inverse
-    multiplier_is_unique = jnp.diag(undetermined) <= share
+    rows, share = jnp.concatenate([A, J]), _share(A.dtype)
+    unit, undetermined = _undetermined(*jax.lax.stop_gradient((M, A, J, transmission)))
+    multiplier_is_unique = jnp.sum(undetermined**2, axis=1) <= share
     parts = []
-    for rows in groups:
-        index = np.asarray(rows)
+    for group in groups:
+        index = np.asarray(group)
         change = jnp.linalg.norm(unit[index].T @ undetermined[index])
-        parts.append((A[index].T @ multiplier[index], multiplier[index], change <= share, multiplier_is_unique[index]))
+        force = rows[index].T @ multiplier[index]
+        parts.append((force, multiplier[index], change <= share, multiplier_is_unique[index]))
     return parts
+
+
+def _undetermined(M, A, J, transmission):
+    """All rows with unit length, and changes of their multipliers that the motion does not show, as columns.
+
+    The unknowns are the multipliers of A and the z of the contact forces ``transmission`` z. With their rows U of unit
+    length, the changes of them are the range of N = I − U U⁺.
+    """
+    scale = coordinate_scale(M)
+    of_A, of_J, of_z = (_unit(rows, scale) for rows in (A, J, transmission.T @ J))
+    U = jnp.concatenate([of_A[0], of_z[0]])
+    N = jnp.eye(len(U), dtype=U.dtype) - U @ jnp.linalg.pinv(U, rtol=_share(U.dtype))
+    lengths = jnp.where(of_J[1] > 0, 1 / jnp.where(of_J[1] > 0, of_J[1], 1), 0)
+    in_contacts = lengths[:, None] * transmission * of_z[1]
+    return jnp.concatenate([of_A[0], of_J[0]]), jnp.concatenate([N[: len(A)], in_contacts @ N[len(A) :]])

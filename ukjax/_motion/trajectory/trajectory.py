@@ -151,7 +151,11 @@ class Trajectory(eqx.Module):
     def equations(self) -> Any:
         """The model as a function of the t, q and v of this motion: ``with_states(model)`` for a system with states,
         else ``model``."""
-        return equations_of(self.model)
+        equations = self.__dict__.get("_equations")
+        if equations is None:
+            equations = equations_of(self.model)
+            object.__setattr__(self, "_equations", equations)  # a cache, not a field: it follows from the fields
+        return equations
 
     def observed(self) -> Observation:
         """Forces, residuals, rank and energy at all samples, compiled and evaluated on first access.
