@@ -141,7 +141,7 @@ def solve_complementarity(
     x, zero = jnp.zeros_like(c) if guess is None else guess, jnp.zeros((), jnp.int32)
     error = error_of(x)
     _, x, error, _, _ = jax.lax.while_loop(unsolved, round_of, (x, x, error, error <= TOLERANCE * eps, zero))
-    return x, error
+    return _projected(x, W, c, 0.0, cone, layout), error  # rounding errors of forces that do not act become zero
 
 
 def is_exact(error: Float[Array, ""]) -> Bool[Array, ""]:
