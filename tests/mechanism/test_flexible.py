@@ -228,11 +228,12 @@ def test_mistakes():
         uk.FlexibleBody.beam(L, MU, EI, bending="x")
     with pytest.raises(uk.InputError, match=r"EA, the axial stiffness \[N\], is needed with axial=2"):
         beam(axial=2)
-    right: dict[str, Any] = {"length": L, "mass_per_length": MU, "EI": EI, "EA": 1e4, "axial": 1, "bending": "y"}
+    right = {"length": L, "mass_per_length": MU, "EI": EI, "EA": 1e4, "axial": 1, "bending": "y"}
     for name in ("length", "mass_per_length", "EI", "EA"):
         for value in (np.inf, np.nan, 0.0, -1.0):
+            wrong: dict[str, Any] = {**right, name: value}
             with pytest.raises(uk.InputError, match=f"^{name} must be .* above 0 and finite, got {value:g}"):
-                uk.FlexibleBody.beam(**right | {name: value})
+                uk.FlexibleBody.beam(**wrong)
     with pytest.raises(uk.InputError, match="modes must be at most 20, got 30"):
         beam(modes=30)
     with pytest.raises(uk.InputError, match=r"names a body 'rod.ende' that is not there; did you mean 'rod.end'"):
