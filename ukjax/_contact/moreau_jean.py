@@ -142,7 +142,9 @@ def _mode(scaled, W, c, cone, layout):
     closed = normal > zero
     radius = cone.radius(layout, normal)
     acts = radius > zero
-    slips = acts & (norm(tangential) >= radius * (1 - 1e3 * rounding(c.dtype)))
+    _, slip = layout.split(W @ scaled + c)
+    moves = norm(slip) > 1e3 * rounding(c.dtype) * jnp.max(jnp.abs(c), initial=0)
+    slips = acts & moves & (norm(tangential) >= radius * (1 - 1e3 * rounding(c.dtype)))
     direction = jnp.where(slips[:, None], -unit(tangential), 0)
     return ContactMode(closed, acts & ~slips, direction)
 
