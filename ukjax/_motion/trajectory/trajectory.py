@@ -31,6 +31,7 @@ from ..._labels import (
 )
 from ..._outside import external_values_in
 from ..._precision import Numbers
+from ..._run.compile import cached_unless_tracing
 from ..._solve import AbstractMethod
 from ..._system import AbstractSystem
 from ..._with_states import equations_of
@@ -147,15 +148,11 @@ class Trajectory(eqx.Module):
         """Name and unit of each first-order state; empty for a system without states."""
         return state_names(self.equations) if self.labels is None else self.labels.states
 
-    @property
+    @cached_unless_tracing
     def equations(self) -> Any:
         """The model as a function of the t, q and v of this motion: ``with_states(model)`` for a system with states,
         else ``model``."""
-        equations = self.__dict__.get("_equations")
-        if equations is None:
-            equations = equations_of(self.model)
-            object.__setattr__(self, "_equations", equations)  # a cache, not a field: it follows from the fields
-        return equations
+        return equations_of(self.model)
 
     def observed(self) -> Observation:
         """Forces, residuals, rank and energy at all samples, compiled and evaluated on first access.
