@@ -19,7 +19,6 @@ from ..._labels import named_coordinates, named_directions
 from ..._run.compile import MAX_PROGRAMS, LRUCache, split
 from ..._system import AbstractSystem, task_of
 from ..problem import InitialState, Problem
-from ..stepper.scaling import Scale
 from ..trajectory.trajectory import Trajectory
 from .motion import check_consistent
 
@@ -155,8 +154,11 @@ def _first_unreachable(system, t, q, v, scale):
 
     Also W B and A at all states, if the control serves the task alone.
     """
-    command, terms, matrices = jax.tree.map(np.asarray, _commands(system, t, q, v, scale))
-    failing = np.flatnonzero(~np.all(np.abs(command.unreachable) <= UNREACHED * terms, axis=-1))
+    command, terms, matrices = jax.tree.map(np.asarray, _commands(system, t, q, v, scale.unit))
+    first_failing = lambda: np.flatnonzero(~np.all(np.abs(command.unreachable) <= UNREACHED * terms, axis=-1))[:1]
+    if first_failing().size:  # perhaps only rounding of terms of b that cancel: finding their sizes takes time
+        terms = terms + np.asarray(_sizes_of_b(system, t, q, v, scale))
+    failing = first_failing()
     if not failing.size:
         return None, matrices
     i = int(failing[0])
@@ -197,23 +199,36 @@ def _norms(x, axis):
 
 
 @jit_if_repeated
-def _commands(system, t, q, v, scale):
-    """Actuator commands, and the sizes of the terms of the wanted accelerations b̄ = b − A a.
+def _commands(system, t, q, v, unit):
+    """Actuator commands, and sizes of the terms of the wanted accelerations b̄ = b − A a, without those of b.
 
     There a comes from forces that may balance each other.
     """
 
-    def of_state(t: Array, q: Float[Array, " nq"], v: Float[Array, " n"], scale: Scale):
+    def of_state(t: Array, q: Float[Array, " nq"], v: Float[Array, " n"], unit: Float[Array, " n"]):
         passive = system.passive(t, q, v)
         command = system.command(t, q, v, passive)
         if not command.wanted.size:
             return command, command.wanted, None
-        of_b = scale.of(lambda t, q, v: rows(task_of(system), t, q, v)[1], t, q, v)
         A = rows(task_of(system), t, q, v)[0]
-        terms = of_b + jnp.abs(command.wanted) + jnp.abs(A) @ (scale.unit**2 * jnp.abs(passive.Q))
+        terms = jnp.abs(command.wanted) + jnp.abs(A) @ (unit**2 * jnp.abs(passive.Q))
         matrices = None
         if system.control.serves_task_alone:
             matrices = mobility(passive).matrix @ system.control.matrix(t, q, v), A
         return command, terms, matrices
 
-    return jax.vmap(of_state)(t, q, v, scale)
+    return _per_state(of_state, t, q, v, unit)
+
+
+@jit_if_repeated
+def _sizes_of_b(system, t, q, v, scale):
+    """Sizes of the terms of b of the task."""
+    of_b = lambda t, q, v: rows(task_of(system), t, q, v)[1]
+    return _per_state(lambda t, q, v, scale: scale.of(of_b, t, q, v), t, q, v, scale)
+
+
+def _per_state(function, *arrays):
+    """``jax.vmap``, without its cost in time of tracing for a single state."""
+    if len(arrays[0]) > 1:
+        return jax.vmap(function)(*arrays)
+    return jax.tree.map(lambda x: x[None], function(*jax.tree.map(lambda x: x[0], arrays)))
