@@ -80,24 +80,22 @@ def test_second_derivatives_and_forces_and_batches():
     np.testing.assert_allclose(jax.jacfwd(jax.jacfwd(x))(jnp.array(k)), -GRAVITY / k**3, **EXACT)
     # The force of the wall, across it: λ = (k y + g − k x) / √2 = (g − k) / √2.
     force = lambda stiffness: uk.equilibrium(hanging_from_a_spring(stiffness), [0.0, -1.0]).multipliers[0]
-    np.testing.assert_allclose(force(jnp.array(k)), (GRAVITY - k) / np.sqrt(2), **EXACT)
-    np.testing.assert_allclose(jax.grad(force)(jnp.array(k)), -1 / np.sqrt(2), **EXACT)
     many = jnp.linspace(5.0, 50.0, 7)
-    np.testing.assert_allclose(jax.jit(jax.vmap(x))(many), 0.5 - GRAVITY / (2 * many), **EXACT)
+    values, slopes = jax.jit(jax.vmap(jax.value_and_grad(force)))(many)
+    np.testing.assert_allclose(values, (GRAVITY - many) / np.sqrt(2), **EXACT)
+    np.testing.assert_allclose(slopes, np.full(7, -1 / np.sqrt(2)), **EXACT)
 
 
 @pytest.mark.slow
 def test_a_body_of_a_robot_file_hangs_down():
-    """A four-bar of bodies and joints with redundant rows, with its potential energy least at the equilibrium."""
+    """A four-bar of bodies and joints with redundant rows: where its energy is not least, it is not stable."""
     robot: Any = uk.load(uk.robots.FOLDER / "four_bar.xml")
     q, v = robot.start()
     found = uk.equilibrium(robot, q)
     energy = lambda q: float(robot.energy(0.0, q, v))
-    assert np.abs(robot.position_residual(0.0, found.q)).max() < 1e-12
-    assert len(found.linear.states) == 2 and not np.all(found.unique)
-    for offset in (-0.05, 0.05):
-        beside, _ = uk.project(robot, 0.0, found.q + offset, v)
-        assert bool(found.stable) == (energy(beside) > energy(found.q))
+    assert np.abs(robot.position_residual(0.0, found.q)).max() < 1e-12 and not np.all(found.unique)
+    beside, _ = uk.project(robot, 0.0, found.q + 0.05, v)
+    assert bool(found.stable) == (energy(beside) > energy(found.q))
 
 
 def test_what_cannot_be_found_is_said():

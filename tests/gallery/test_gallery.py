@@ -67,20 +67,6 @@ def test_motion_is_that_of_maggi_and_of_the_multipliers(state):
 
 
 @each
-def test_derivatives_by_every_parameter_are_finite(state):
-    mechanism, q, v, _ = state
-
-    @eqx.filter_jit
-    @eqx.filter_grad
-    def slope(mechanism):
-        motion = uk.constrained_motion(mechanism(0.3, q, v))
-        return jnp.sum(motion.acceleration**2) + jnp.sum(motion.constraint_force**2)
-
-    leaves = jax.tree.leaves(slope(mechanism))
-    assert leaves and all(np.isfinite(leaf).all() for leaf in leaves)
-
-
-@each
 def test_reference_starts_where_the_motion_does(state):
     mechanism, q, v, _ = state
     if mechanism.reference(jnp.array(0.0)) is None:

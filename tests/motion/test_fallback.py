@@ -56,12 +56,16 @@ def top_exact(omega, t):
 
 
 OMEGA = np.array([0.5, -1.0, 3.0])
-STEPS = pytest.mark.parametrize("how", (TIGHT, {"dt": 0.005}), ids=("adaptive", "even"))
+EVEN: Any = {"dt": 0.005}
+STEPS = pytest.mark.parametrize("how", (TIGHT, EVEN), ids=("adaptive", "even"))
 
 
 @STEPS
-@pytest.mark.parametrize("copies", (1, 3), ids=("singular M", "singular M, redundant rows"))
-@pytest.mark.parametrize("unit", (1.0, pytest.param(1e-6, marks=pytest.mark.slow)), ids=("kilograms", "milligrams"))
+@pytest.mark.parametrize(
+    ("copies", "unit"),
+    ((1, 1.0), pytest.param(3, 1e-6, marks=pytest.mark.slow)),
+    ids=("singular M, kilograms", "singular M, redundant rows, milligrams"),
+)
 def test_a_top_turns_as_it_should(how, copies, unit):
     motion = uk.simulate(top(copies, unit), *top_start(OMEGA), TS, **how)
     np.testing.assert_allclose(motion.q, [top_exact(OMEGA, t) for t in TS], rtol=0, atol=1e-9)
@@ -70,8 +74,7 @@ def test_a_top_turns_as_it_should(how, copies, unit):
 
 @pytest.mark.slow
 @STEPS
-@pytest.mark.parametrize("copies", (1, 2), ids=("singular M", "singular M, redundant rows"))
-def test_tops_turn_together(how, copies):
+def test_tops_turn_together(how, copies=2):
     rates = np.array([[0.5, -1.0, 3.0], [0.1, 0.2, 0.3], [2.0, 0.0, 1.0]])
     q0, v0 = (np.stack(x) for x in zip(*map(top_start, rates), strict=True))
     motion = uk.simulate(top(copies), q0, v0, TS, **how)
@@ -175,16 +178,24 @@ def heavy_then(spoiled):
 LOPSIDED = np.array([[0, 0, 0.3], [0, 0, 0], [0, 0, 0.0]])
 NEGATIVE = np.diag([0, 0, -2.0])
 INDEFINITE = np.array([[0, 0, 2.0], [0, 0, 0], [2.0, 0, 0]])
+NO_MASS = r"M must be positive semidefinite at t = 0\.5.* s: "
 SPOILED = (
-    (LOPSIDED, r"M must be symmetric at t = 0\.5.* s: M\[0, 2\] = 0\.3 but M\[2, 0\] = 0"),
-    (NEGATIVE, r"M must be positive semidefinite at t = 0\.5.* s: M\[2, 2\] = -1, the mass of coordinate 'z', is"),
-    (INDEFINITE, r"M must be positive semidefinite at t = 0\.5.* s: its smallest eigenvalue is -1, most of it along"),
+    (LOPSIDED, r"M must be symmetric at t = 0\.5.* s: M\[0, 2\] = 0\.3 but M\[2, 0\] = 0", TIGHT),
+    (
+        NEGATIVE,
+        r"M must be positive semidefinite at t = 0\.5.* s: M\[2, 2\] = -1, the mass of coordinate 'z', is",
+        EVEN,
+    ),
+    (
+        INDEFINITE,
+        r"M must be positive semidefinite at t = 0\.5.* s: its smallest eigenvalue is -1, most of it along",
+        TIGHT,
+    ),
 )
 
 
 @pytest.mark.slow
-@STEPS
-@pytest.mark.parametrize(("spoiled", "message"), SPOILED, ids=("lopsided", "negative", "indefinite"))
+@pytest.mark.parametrize(("spoiled", "how", "message"), SPOILED, ids=("lopsided", "negative", "indefinite"))
 def test_a_mass_matrix_that_is_none_any_more_ends_the_motion(how, spoiled, message):
     """Of the member that comes there, and says so; the others go on as if nothing were."""
     model, q0, v0 = heavy_then(spoiled), np.array([-1.0, 0.0, 0.0]), np.array([0.0, 0.0, 1.0])
@@ -229,7 +240,7 @@ def test_a_flat_pose_is_passed_by_or_named():
     case, ts = rockers(), np.array([0.0, 0.4, 1.0])
     evenly = uk.simulate(case.system, case.q0, case.v0, ts, dt=1e-3)
     stopped = 0
-    for rtol in np.geomspace(1e-5, 1e-10, 16):
+    for rtol in np.geomspace(1e-5, 1e-10, 6):
         motion = uk.simulate(case.system, case.q0, case.v0, ts, rtol=rtol, throw=False)
         if bool(motion.finished):
             np.testing.assert_allclose(motion.q, evenly.q, rtol=0, atol=10 * rtol + 1e-9)
@@ -237,7 +248,7 @@ def test_a_flat_pose_is_passed_by_or_named():
             stopped += 1
             assert motion.reason == "found no step small enough to go on"
             np.testing.assert_allclose(motion.last[0], 0.4957, atol=1e-4)
-    assert stopped <= 2
+    assert stopped <= 1
 
 
 def led(row, force):

@@ -123,13 +123,17 @@ def assert_same_types(found, expected):
     assert found["steps"].dtype == found["result"].dtype == np.int32
 
 
-def quick(*cases):
-    """All problems, with fixed and adaptive steps, of which these cases are not slow."""
-    marks = lambda *case: [] if case in cases else [slow]
-    return [pytest.param(x, y, marks=marks(x, y), id=f"{x}, {y}") for x in PROBLEMS for y in STEPS]
+def cases(quick, *others):
+    """Problems with kinds of steps, of which all but the first are slow."""
+    ids = lambda case: {"id": ", ".join(case)}
+    return [pytest.param(*quick, **ids(quick)), *(pytest.param(*case, marks=slow, **ids(case)) for case in others)]
 
 
-@pytest.mark.parametrize(("problem", "steps"), quick(("redundant rods", "fixed")))
+# Each problem is here or in the next test with fixed or adaptive steps, both kinds with each list of calls.
+@pytest.mark.parametrize(
+    ("problem", "steps"),
+    cases(("redundant rods", "fixed"), ("servo", "adaptive"), ("knife edge", "fixed"), ("quaternion", "adaptive")),
+)
 def test_a_motion_is_the_same_in_every_transformation(problem, steps):
     model, q0, v0 = start_of(problem)
     f = lambda q0, v0: arrays(uk.simulate(model, q0, v0, TS, **STEPS[steps]))
@@ -145,7 +149,10 @@ def test_a_motion_is_the_same_in_every_transformation(problem, steps):
             jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, rtol=0, atol=10 * ERROR), this_slope, slope)
 
 
-@pytest.mark.parametrize(("problem", "steps"), quick(("pendulum", "adaptive")))
+@pytest.mark.parametrize(
+    ("problem", "steps"),
+    cases(("pendulum", "adaptive"), ("servo", "fixed"), ("four bars", "adaptive"), ("quaternion", "fixed")),
+)
 def test_a_batch_is_the_motions_of_its_members(problem, steps):
     model, q0, v0 = start_of(problem)
     f = lambda q0, v0: arrays(uk.simulate(model, q0, v0, TS, **STEPS[steps]))
@@ -226,10 +233,9 @@ FAILURES = {
 }
 
 
-def each_failure(*quick):
-    """All failures, of which all but these are slow."""
-    marks = lambda case: [] if case in quick else [slow]
-    return [pytest.param(case, marks=marks(case), id=", ".join(case)) for case in FAILURES]
+def failures(quick, *others):
+    """Cases of ``FAILURES``, of which all but the first are slow."""
+    return [pytest.param(case, marks=[] if case == quick else slow, id=", ".join(case)) for case in (quick, *others)]
 
 
 def failing(case, **besides):
@@ -240,7 +246,17 @@ def failing(case, **besides):
     return lambda q0, v0: arrays(uk.simulate(model, q0, v0, LONG, **how)), q0, v0, result
 
 
-@pytest.mark.parametrize("case", each_failure(("most steps", "adaptive")))
+@pytest.mark.parametrize(
+    "case",
+    failures(
+        ("most steps", "adaptive"),
+        ("rod jumps", "adaptive"),
+        ("contradiction", "fixed"),
+        ("not finite", "adaptive"),
+        ("out of reach", "fixed"),
+        ("out of reach", "adaptive"),
+    ),
+)
 def test_the_same_failure_has_the_same_result(case):
     """The same samples are NaN, and the motion reaches the same time. Where steps are fixed, all is the same."""
     f, q0, v0, result = failing(case)
@@ -267,7 +283,9 @@ def test_the_same_failure_has_the_same_result(case):
                     jax.tree.map(same, one[name], expected[name])
 
 
-@pytest.mark.parametrize("case", each_failure(("rod jumps", "fixed")))
+@pytest.mark.parametrize(
+    "case", failures(("rod jumps", "fixed"), ("contradiction", "adaptive"), ("not finite", "fixed"))
+)
 def test_a_failure_has_the_same_result_beside_an_event(case):
     """That of the motion without the event, and at the same time; with fixed steps in the same state."""
     f, q0, v0, result = failing(case)
@@ -303,15 +321,11 @@ def test_a_start_off_its_constraints_is_an_error_or_a_result(steps, besides):
 
 UNEVEN, DT = np.array([0.0, 0.05, 0.15, 1.03]), 0.1
 MEANINGS = {
-    "jit": lambda f: jax.jit(lambda: f(UNEVEN, DT))(),
     "jit over ts": lambda f: jax.jit(lambda ts: f(ts, DT))(jnp.array(UNEVEN)),
     "jit over dt": lambda f: jax.jit(lambda dt: f(UNEVEN, dt))(DT),
     "jit over both": lambda f: jax.jit(f)(jnp.array(UNEVEN), DT),
     "vmap over ts": lambda f: jax.tree.map(lambda x: x[0], jax.vmap(lambda ts: f(ts, DT))(jnp.array([UNEVEN]))),
-    "vmap over dt": lambda f: jax.tree.map(lambda x: x[0], jax.vmap(lambda dt: f(UNEVEN, dt))(jnp.array([DT]))),
-    "jvp of ts": lambda f: jax.jvp(lambda ts: f(ts, DT), (jnp.array(UNEVEN),), (jnp.ones(4),))[0],
     "jvp of dt": lambda f: jax.jvp(lambda dt: f(UNEVEN, dt), (DT,), (1.0,))[0],
-    "vjp of ts": lambda f: jax.vjp(lambda ts: with_loss(f(ts, DT)), jnp.array(UNEVEN), has_aux=True)[2],
     "vjp of dt": lambda f: jax.vjp(lambda dt: with_loss(f(UNEVEN, dt)), DT, has_aux=True)[2],
 }
 
@@ -396,20 +410,18 @@ EXPLICIT = (
 limit = lambda reason: [slow, pytest.mark.xfail(strict=True, reason=reason)]
 
 
-@pytest.mark.parametrize("how", ({"dt": 0.02}, {}), ids=("fixed", "adaptive"))
 @pytest.mark.parametrize(
-    ("script", "kind"),
+    ("how", "kind", "scripts"),
     (
-        pytest.param(EAGER, "Auto", marks=slow, id="eager"),
-        pytest.param(SHARD_MAP, "Auto", marks=slow, id="shard_map"),
-        pytest.param(SHARD_MAP, "Explicit", marks=slow, id="shard_map, explicit"),
-        pytest.param(JIT_NUMBERS, "Auto", marks=slow, id="jit, numbers"),
-        pytest.param(JIT, "Auto", marks=limit(REPLICATED), id="jit"),
-        pytest.param(EAGER, "Explicit", marks=limit(EXPLICIT), id="eager, explicit"),
+        pytest.param({"dt": 0.02}, "Auto", (EAGER, SHARD_MAP, JIT_NUMBERS), marks=slow, id="fixed"),
+        pytest.param({}, "Auto", (EAGER, SHARD_MAP, JIT_NUMBERS), marks=slow, id="adaptive"),
+        pytest.param({"dt": 0.02}, "Explicit", (SHARD_MAP,), marks=slow, id="shard_map, explicit"),
+        pytest.param({"dt": 0.02}, "Auto", (JIT,), marks=limit(REPLICATED), id="jit"),
+        pytest.param({"dt": 0.02}, "Explicit", (EAGER,), marks=limit(EXPLICIT), id="eager, explicit"),
     ),
 )
-def test_a_batch_over_several_devices_is_the_same(how, script, kind):
+def test_a_batch_over_several_devices_is_the_same(how, kind, scripts):
     """And stays on those devices, each with its share of the members."""
-    script = SHARDED.replace("HOW", repr(how)).replace("KIND", f"AxisType.{kind}") + script
+    script = "\n".join([SHARDED.replace("HOW", repr(how)).replace("KIND", f"AxisType.{kind}"), *scripts])
     flags = os.environ.get("XLA_FLAGS", "") + " --xla_force_host_platform_device_count=4"
     subprocess.run([sys.executable, "-c", script], check=True, env=os.environ | {"XLA_FLAGS": flags})

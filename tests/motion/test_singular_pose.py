@@ -42,7 +42,7 @@ def test_fixed_steps_pass_flat_poses_of_four_bars_that_are_no_parallelograms(len
     assert np.sum(np.diff(np.sign(turned)) != 0) >= 1  # past a pose where all bars lie on one line
 
 
-SLOW = [(1, 2, 3, 4), (1, 3, 2, 4), (1, 3, 4, 2), (2, 1, 3, 4), (2, 3, 1, 4), (2, 3, 4, 1), (2, 4, 1, 3), (2, 4, 3, 1)]
+SLOW = [(1, 3, 2, 4), (2, 1, 3, 4), (2, 4, 3, 1)]
 
 
 @pytest.mark.parametrize(

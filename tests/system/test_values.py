@@ -205,8 +205,6 @@ WAYS = {
         ("gradient", {}),
         pytest.param("forward", {}, marks=pytest.mark.slow),
         ("gradient", {"dt": 0.02}),
-        pytest.param("vmap", {"dt": 0.02}, marks=pytest.mark.slow),
-        pytest.param("jit", {}, marks=pytest.mark.slow),
         pytest.param("vmap", {}, marks=pytest.mark.slow),
         pytest.param("jit", {"dt": 0.02}, marks=pytest.mark.slow),
         pytest.param("forward", {"dt": 0.02}, marks=pytest.mark.slow),
