@@ -104,9 +104,10 @@ START = [np.pi / 2, 0.0], [-1.0, 0.0]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("members", [None, 3])
 @pytest.mark.parametrize(
-    "how", [{"dt": 0.01, "solver": uk.RungeKutta4()}, {"dt": 0.01}, {}], ids=["RK4", "even", "free"]
+    ("how", "members"),
+    [({"dt": 0.01, "solver": uk.RungeKutta4()}, 3), ({"dt": 0.01}, None), ({}, 3)],
+    ids=["RK4", "even", "free"],
 )
 def test_a_path_out_of_reach_ends_the_motion(how, members):
     """cos q1 + cos q2 = 1 + t can be met until t = 1."""
