@@ -358,8 +358,7 @@ def test_a_ball_just_reaches_a_ceiling_between_two_samples():
     np.testing.assert_allclose(motion.q[-1], exact, rtol=1e-12)
 
 
-@pytest.mark.parametrize("start", (1e6, 1e9))
-def test_impacts_accumulate_at_late_times(start):
+def test_impacts_accumulate_at_late_times(start=1e9):
     """Flights shorter than the resolution of the time end the bouncing."""
     motion = uk.simulate(ball(0.5), [1.0], [0.0], start + np.array([0.0, 1.0, 12.0]))
     assert motion.finished and motion.contacts.closed[-1, 0]

@@ -183,9 +183,7 @@ def test_a_start_of_rounding_is_at_the_origin():
     "how",
     (
         {},
-        {"dt": 0.1},
         {"drift": "none", "throw": False},
-        {"method": "svd"},
         pytest.param({"event": lambda t, q, v: q[1] - 1}, marks=pytest.mark.slow),
     ),
     ids=lambda how: next(iter(how), "default"),
