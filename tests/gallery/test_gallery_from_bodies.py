@@ -306,13 +306,15 @@ def looking(system):
             "kinetic": v @ terms.M @ v / 2,
             "energy": system.energy(t, q, v),
             "torques": motion.constraint_force if system.control is None else system.command(t, q, v).u,
-            "multipliers": jnp.linalg.lstsq(terms.A.T, by_rows)[0],
+            "rows": (terms.A, by_rows),
         }
 
     return eqx.filter_jit(look)
 
 
-PAIRS = [*((name, "joint") for name in REBUILT), ("four_bar", "absolute")]
+INSTANTS = "parallel_robot_tracking", "coordinated_robots", "triple_arm_pendulum", "scara", "mobile_robot"
+"""A servo, loops with redundant rows, hanging arms, slides and wheels; the others are alike."""
+PAIRS = [*((name, "joint") for name in INSTANTS), ("four_bar", "absolute")]
 
 
 @pytest.mark.slow
@@ -336,7 +338,9 @@ def test_instants(pair, rng):
         if carried:
             reactions = mechanism.reactions(t, Q, V)
             forces = [[reactions[joint].force[:2] for joint in joints] for joints in carried.values()]
-            of_rows = [[expected["multipliers"][rows.index(f"{row} {x}")] for x in "xy"] for row in carried]
+            A, by_rows = expected["rows"]
+            multipliers = np.linalg.lstsq(A.T, by_rows, rcond=None)[0]
+            of_rows = [[multipliers[rows.index(f"{row} {x}")] for x in "xy"] for row in carried]
             close([force - sum(others) for force, *others in forces], of_rows)
     if energies[0][1] is not None:
         of_mechanism, of_twin = np.diff(np.array(energies), axis=0).T
