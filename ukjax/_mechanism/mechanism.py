@@ -191,12 +191,12 @@ class Mechanism(AbstractMechanism):
         contacts = contacts_of(self.contacts, self.all_joints, self.tree)
         return (*stops_and_friction(self.all_joints, self.tree), *contacts, *self.further_nonsmooth)
 
-    @property
+    @cached_unless_tracing
     def nonideal(self) -> Callable | None:
         """The function c(t, q, v) of the generalised dry friction force, or None without dry friction."""
         return self.elements.friction()
 
-    @property
+    @cached_unless_tracing
     def dry_friction(self) -> DryFriction | None:
         """Limits, rates and smoothing widths of dry friction, or None without dry friction."""
         return self.elements.dry_friction()
@@ -206,7 +206,7 @@ class Mechanism(AbstractMechanism):
         """Springs, dampers, armatures and dry friction of the joints."""
         return Elements(self.all_joints, self.tree)
 
-    @property
+    @cached_unless_tracing
     def coordinates(self) -> tuple[tuple[str, str], ...]:
         """Name and unit of each coordinate.
 
@@ -220,7 +220,7 @@ class Mechanism(AbstractMechanism):
             (_joined_name(name, own_name), unit) for name, joint in joints for own_name, unit in joint.coordinates
         )
 
-    @property
+    @cached_unless_tracing
     def velocities(self) -> tuple[tuple[str, str], ...]:
         """Name and unit of each velocity: the coordinate's name prefixed with d, or that of an angular velocity."""
         velocities = []
@@ -237,7 +237,7 @@ class Mechanism(AbstractMechanism):
         joints = [(x.joint or x.body, joint_of(self.all_joints, x)) for x in self.tree.links if not x.modal]
         return joints + [(name, next(iter(nodes.values()))) for name, nodes in self._deflections().items()]
 
-    @property
+    @cached_unless_tracing
     def kinematic_map(self) -> Callable | None:
         """The map q̇ = N(q) v, or None if v is q̇."""
         return kinematic_map_of(self.all_joints, self.tree)
@@ -551,8 +551,7 @@ class Mechanism(AbstractMechanism):
 
         An angle that is known modulo 2π is moved to the turn nearest to the middle of its limits.
         """
-        joints = [(name, joint) for name, joint in self.joints.items() if isinstance(joint, AbstractJoint)]
-        joints = [(name, joint) for name, joint in joints if joint.limits is not None and not has_stop(joint)]
+        joints = self._joints_with_limits
         if not joints:
             return ()
         places = {link.joint: link.first_of_q for link in self.tree.links}
@@ -570,6 +569,11 @@ class Mechanism(AbstractMechanism):
                     values = middle + np.remainder(values - middle + np.pi, 2 * np.pi) - np.pi
             limited.append(Limited(name, joint.coordinates[0][1], low, high, values))
         return tuple(limited)
+
+    @cached_unless_tracing
+    def _joints_with_limits(self) -> list[tuple[str, AbstractJoint]]:
+        joints = [(name, joint) for name, joint in self.joints.items() if isinstance(joint, AbstractJoint)]
+        return [(name, joint) for name, joint in joints if joint.limits is not None and not has_stop(joint)]
 
     def start(
         self, positions: Mapping[str, Any] | None = None, velocities: Mapping[str, Any] | None = None

@@ -14,6 +14,7 @@ from jaxtyping import Array
 
 from .._control import Sampling
 from .._errors import InputError
+from .._flatten import Flat, ask_all
 from .._jaxpr.closures import contains_tracer, hoist_tracers
 from .._jaxpr.tracing import is_eager
 from .._kernel.if_repeated import jit_if_repeated
@@ -102,6 +103,10 @@ def split_model(model: Any, *sizes: tuple[int, ...]) -> tuple[Static, list[Any]]
     return static, arrays
 
 
+def _has_floats(flat: Flat) -> bool:
+    return any(type(x) is float for x in flat.leaves)
+
+
 def _terms(model, sizes, dtype):
     """Shapes and types of the model's Terms.
 
@@ -123,7 +128,7 @@ def _arrays_of_terms(static, arrays, t, q, v):
 
 def _with_floats_as_arrays(model, sizes):
     """Replace every Python ``float`` of ``model`` by an array, unless a function of the model requires floats."""
-    if not any(type(x) is float for x in jax.tree.leaves(model)):
+    if not any(ask_all(_has_floats, model)):
         return model
     # Weakly typed, like a Python number: it takes the precision of its operands.
     changed = jax.tree.map(lambda x: jnp.asarray(x) if type(x) is float else x, model)

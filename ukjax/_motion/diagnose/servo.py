@@ -108,7 +108,8 @@ def check_limits_of_coordinates(trajectory: Trajectory) -> None:
     system = trajectory.model
     if not isinstance(system, AbstractSystem):
         return
-    for name, unit, low, high, values in system.limited(trajectory.t, trajectory.q):
+    limited = type(system).limited(system, trajectory.t, trajectory.q)  # a bound method would flatten the system
+    for name, unit, low, high, values in limited:
         t, x = np.atleast_2d(np.asarray(trajectory.t)), np.atleast_2d(values)
         rounding = 1e-9 * max(abs(low), abs(high))
         exceeding = np.argwhere((x < low - rounding) | (x > high + rounding))

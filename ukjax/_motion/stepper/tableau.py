@@ -1,5 +1,7 @@
 """Butcher tableaux of explicit Runge–Kutta methods."""
 
+import functools
+from dataclasses import fields
 from fractions import Fraction
 from typing import Any, NamedTuple
 
@@ -25,6 +27,10 @@ class Tableau(NamedTuple):
     @classmethod
     def of(cls, solver: Any) -> "Tableau":
         """The tableau of an explicit Runge–Kutta solver of diffrax."""
+        return cls._read(solver) if fields(solver) else _of_class(type(solver))
+
+    @classmethod
+    def _read(cls, solver):
         tableau = solver.tableau
         numbers = lambda x: tuple(float(value) for value in x)
         order = solver.error_order(None) or solver.order(None)
@@ -41,6 +47,12 @@ class Tableau(NamedTuple):
         for i, row in enumerate(self.a):
             padded[i, : len(row)] = row
         return padded
+
+
+@functools.lru_cache(maxsize=64)
+def _of_class(solver_class):
+    """The tableau of the solvers of a class without fields."""
+    return Tableau._read(solver_class())
 
 
 def check_solver(solver: Any, explicit: bool = False) -> None:
