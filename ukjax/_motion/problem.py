@@ -160,7 +160,7 @@ class Problem:
 
     model: Any
     ts: Float[Array, "*batch samples"]
-    dt: Array | None
+    dt: Array | np.ndarray | None
     counts: StepCounts | None
     rtol: Array | np.ndarray
     atol: Array | np.ndarray | None

@@ -407,6 +407,13 @@ class Arguments(NamedTuple):
             )
         return self.times
 
+    def _fixed_step(self, dtype):
+        """dt as a number of ``dtype``, None for adaptive steps. Concrete values use NumPy, which is faster."""
+        if self.dt is None:
+            return None
+        known = self.length is not None and is_concrete(self.dt)
+        return np.asarray(self.length, dtype) if known else as_number("dt", self.dt, "s").astype(dtype)
+
     def problem(self, model: Any, q0: Array, ts: Array, rtol: Any, atol: Any, method: Any) -> Problem:
         """The ``Problem`` for integrators; model, q0 and ts are results of ``canonicalise``."""
         rtol, atol = _tolerances(rtol, atol, q0, kinematic_map_of(model))
@@ -416,7 +423,7 @@ class Arguments(NamedTuple):
         problem = Problem(
             model=model,
             ts=ts,
-            dt=None if self.dt is None else as_number("dt", self.dt, "s").astype(q0.dtype),
+            dt=self._fixed_step(q0.dtype),
             counts=None,
             rtol=rtol,
             atol=atol,

@@ -127,8 +127,8 @@ def check_limits_of_coordinates(trajectory: Trajectory) -> None:
 def _as_batch(t, start):
     """t, q, v and scale as a batch, of one member for a single motion."""
     single = start.q.ndim == 1
-    q, v, scale = jax.tree.map(lambda x: x[None] if single else x, (start.q, start.v, start.scale))
-    return jnp.full(len(q), t), q, v, scale
+    q, v, scale = jax.tree.map(lambda x: np.asarray(x)[None] if single else x, (start.q, start.v, start.scale))
+    return np.full(len(q), t), q, v, scale
 
 
 _counts = LRUCache(MAX_PROGRAMS)

@@ -322,7 +322,8 @@ def solve_eagerly(program: Program, problem: Problem, start: InitialState, plan:
     if start.q.ndim == 2:
         return solve_every_member(run, problem, start, plan)
     as_batch = jax.tree.map(lambda x: np.asarray(x)[None], start)
-    return jax.tree.map(lambda x: x[0], solve_every_member(run, problem, as_batch, plan))
+    solution = solve_every_member(run, problem, as_batch, plan)
+    return jax.device_put(jax.tree.map(lambda x: np.asarray(x)[0], solution))
 
 
 def initial_method_at(problem: Problem, start: InitialState) -> AbstractMethod | MethodPerLevel:

@@ -1,6 +1,5 @@
 """Butcher tableaux of explicit Runge–Kutta methods."""
 
-import functools
 from dataclasses import fields
 from fractions import Fraction
 from typing import Any, NamedTuple
@@ -9,6 +8,7 @@ import numpy as np
 
 from ..._check import repr_of
 from ..._errors import InputError
+from ..._run.compile import LRUCache
 
 
 class Tableau(NamedTuple):
@@ -27,7 +27,11 @@ class Tableau(NamedTuple):
     @classmethod
     def of(cls, solver: Any) -> "Tableau":
         """The tableau of an explicit Runge–Kutta solver of diffrax."""
-        return cls._read(solver) if fields(solver) else _of_class(type(solver))
+        key = type(solver), *(getattr(solver, field.name) for field in fields(solver))
+        try:
+            return _tableaux.of(key, lambda: cls._read(solver))
+        except TypeError:  # a field that cannot be hashed
+            return cls._read(solver)
 
     @classmethod
     def _read(cls, solver):
@@ -49,10 +53,7 @@ class Tableau(NamedTuple):
         return padded
 
 
-@functools.lru_cache(maxsize=64)
-def _of_class(solver_class):
-    """The tableau of the solvers of a class without fields."""
-    return Tableau._read(solver_class())
+_tableaux = LRUCache(64)
 
 
 def check_solver(solver: Any, explicit: bool = False) -> None:
