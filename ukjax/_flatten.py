@@ -6,30 +6,29 @@ arrays and structure. A mechanism of a hundred bodies has 400 leaves, and JAX ne
 
 import functools
 from collections.abc import Callable
-from dataclasses import fields
 from typing import Any
 
 import equinox as eqx
 import jax
 
-CACHE = "_flat"
-"""Name of the attribute that holds the leaves. It is no field."""
-
-
 _classes: set[type] = set()  # JAX holds the classes of pytrees too
 
 
 class FlattenedOnce(eqx.Module):
-    """Base class of Modules whose leaves are found once for each object."""
+    """Base class of Modules that remember their leaves and other values that follow from their fields.
+
+    These are kept in a slot: the tree structure of an ``equinox.Module`` depends on all that its ``__dict__`` holds.
+    """
+
+    __slots__ = ("_remembered",)
 
     def __init_subclass__(cls, **arguments: Any):
         super().__init_subclass__(**arguments)
         _classes.add(cls)
 
     def __getstate__(self) -> dict[str, Any]:
-        """The fields, without cached values."""
-        names = {field.name for field in fields(self)}
-        return {name: value for name, value in self.__dict__.items() if name in names}
+        """The fields, without what is remembered."""
+        return self.__dict__
 
 
 class Flat:
@@ -63,12 +62,23 @@ def flat_of(x: Any) -> Flat:
     """Return the leaves and the structure of any pytree; a ``FlattenedOnce`` remembers them."""
     if not is_flattened_once(x):
         return Flat(*jax.tree.flatten(x))
-    flat = x.__dict__.get(CACHE)
+    remembered = remembered_by(x)
+    flat = remembered.get(Flat)
     if flat is None:
         flat = Flat(*jax.tree.flatten(x))
         if _is_immutable(flat.tree):
-            object.__setattr__(x, CACHE, flat)
+            remembered[Flat] = flat
     return flat
+
+
+def remembered_by(x: FlattenedOnce) -> dict[Any, Any]:
+    """Return the dictionary of what ``x`` remembers."""
+    try:
+        return object.__getattribute__(x, "_remembered")
+    except AttributeError:
+        remembered: dict[Any, Any] = {}
+        object.__setattr__(x, "_remembered", remembered)
+        return remembered
 
 
 def parts_of(*trees: Any) -> list[Any]:

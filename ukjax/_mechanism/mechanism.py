@@ -622,7 +622,7 @@ class Mechanism(AbstractMechanism):
             if name not in coordinates:
                 hint = did_you_mean(name, (*coordinates, *closing))
                 raise InputError(f"positions names no coordinate {name!r}{hint}")
-            q = q.at[coordinates.index(name)].set(value)
+            q = _replaced(q, coordinates.index(name), value)
             prescribed.append(name)
         for name, value in velocities.items():
             if name in closing:
@@ -631,7 +631,7 @@ class Mechanism(AbstractMechanism):
                 raise InputError(
                     f"velocities names no coordinate {name!r}{did_you_mean(name, (*velocity_names, *closing))}"
                 )
-            v = v.at[velocity_names.index(name)].set(value)
+            v = _replaced(v, velocity_names.index(name), value)
             prescribed.append(name)
         fixed, t, model = tuple(dict.fromkeys(prescribed)), jnp.zeros(()), self
         if closing_positions or closing_velocities:
@@ -701,15 +701,13 @@ class Mechanism(AbstractMechanism):
     def reference_pose(self) -> tuple[Float[Array, " nq"], Float[Array, " n"]]:
         """The pose, with zero velocities, at which ``start`` begins its search; loops are not always closed in it."""
         tree = self._spanning_tree(absolute=False)
-        reference_of = lambda joint: (
-            jnp.asarray(joint.neutral) if joint.reference is None else jnp.ravel(joint.reference)
-        )
+        reference_of = lambda joint: joint.neutral if joint.reference is None else joint.reference
         parts = {link.body: reference_of(joint_of(self.all_joints, link)) for link in tree.links if not link.modal}
-        eta = [jnp.zeros(modal.size) for modal in tree.modal]
-        q = jnp.concatenate([jnp.zeros(0), *parts.values(), *eta])
+        eta = [np.zeros(modal.size) for modal in tree.modal]
+        q = _joined([*parts.values(), *eta])
         if self.absolute:
             poses_by_name = _poses(self.all_joints, tree, jnp.zeros(()), q)
-            q = jnp.concatenate(
+            q = _joined(
                 [
                     x
                     for link in self.tree.links
@@ -720,7 +718,7 @@ class Mechanism(AbstractMechanism):
             )
         for name, *_ in self.tree.counted:
             link = tree.link_of_joint(name)
-            q = jnp.concatenate([q, reference_of(self.joints[name]) if link is None else parts[link.body]])
+            q = _joined([q, reference_of(self.joints[name]) if link is None else parts[link.body]])
         return self._settled(q), jnp.zeros(self.tree.n)
 
     def _as_q(self, q: Numbers) -> Array:
@@ -843,6 +841,22 @@ def _depends_on_time(joint):
     t = program.invars[0]
     used = [x for equation in program.eqns for x in equation.invars] + list(program.outvars)
     return any(x is t for x in used)
+
+
+def _joined(parts):
+    """The parts as one vector. Known numbers are joined by NumPy: JAX would compile a program for each shape."""
+    if is_eager(parts):
+        return jax.device_put(np.concatenate([np.zeros(0), *(np.ravel(np.asarray(x)) for x in parts)]))
+    return jnp.concatenate([jnp.zeros(0), *map(jnp.ravel, parts)])
+
+
+def _replaced(x, i, value):
+    """x with ``value`` as entry i."""
+    if not is_eager(x, value):
+        return x.at[i].set(value)
+    x = np.array(x)
+    x[i] = value
+    return jax.device_put(x)
 
 
 def _check_coordinate_names(coordinates):

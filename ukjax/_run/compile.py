@@ -22,7 +22,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from .._flatten import Flat, flat_of, is_flattened_once
+from .._flatten import Flat, flat_of, is_flattened_once, remembered_by
 from .._jaxpr.tracing import is_traced, is_tracing, settings_number
 from .._outside import external_values, external_values_of_structure, has_outside_code
 
@@ -129,9 +129,16 @@ class cached_unless_tracing(functools.cached_property):
     """
 
     def __get__(self, instance: Any, owner: Any = None) -> Any:
-        if instance is None or not is_tracing():
-            return super().__get__(instance, owner)
-        return self.func(instance)
+        if instance is None or not is_flattened_once(instance):
+            is_kept = instance is None or not is_tracing()
+            return super().__get__(instance, owner) if is_kept else self.func(instance)
+        remembered = remembered_by(instance)
+        if self in remembered:
+            return remembered[self]
+        value = self.func(instance)
+        if not is_tracing():
+            remembered[self] = value
+        return value
 
 
 class LRUCache:
@@ -267,13 +274,13 @@ def split(values: Any) -> tuple[Static, list[Any]]:
     leaves, tree = jax.tree.flatten(values, is_leaf=is_flattened_once)
     arrays, static = [], []
     for x in leaves:
-        if is_flattened_once(x):
+        if _is_array(x):
+            arrays.append(x)
+            static.append(ARRAY)
+        elif is_flattened_once(x):
             part, numbers = split(x)
             arrays += numbers
             static.append(part)
-        elif _is_array(x):
-            arrays.append(x)
-            static.append(ARRAY)
         else:
             static.append(x)
     return Static(tree, static), arrays
