@@ -28,7 +28,7 @@ class FlattenedOnce(eqx.Module):
 
     def __getstate__(self) -> dict[str, Any]:
         """The fields, without what is remembered."""
-        return self.__dict__
+        return dict(self.__dict__)
 
 
 class Flat:

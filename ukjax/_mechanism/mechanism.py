@@ -554,7 +554,7 @@ class Mechanism(AbstractMechanism):
         joints = self._joints_with_limits
         if not joints:
             return ()
-        places = {link.joint: link.first_of_q for link in self.tree.links}
+        places: dict[Any, int] = {link.joint: link.first_of_q for link in self.tree.links}
         places |= {counted.joint: counted.first_of_q for counted in self.tree.counted}
         others = tuple(name for name, _ in joints if name not in places)
         states, limited = np.asarray(q), []

@@ -163,7 +163,7 @@ _programs: OrderedDict[Hashable, Callable] = OrderedDict()
 _lock, _compiling = threading.Lock(), threading.RLock()
 
 
-def _cached(key, make=None):
+def _cached(key: Hashable, make: Callable[[], Any] | None = None) -> Any:
     """Return the program of ``key``, made by ``make()`` at the first use; None without ``make``."""
     with _lock:
         if key not in _programs:
