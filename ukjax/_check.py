@@ -63,11 +63,17 @@ def as_numbers(name: str, value: Any, **limits: float | int) -> Array:
 
 def as_number(name: str, value: Any, unit: str = "", **limits: float | int) -> Array:
     """Convert ``value`` to one real number, as ``as_numbers``. ``unit`` is the expected unit, for the message."""
+    value = check_number(name, value, unit, **limits)
+    return as_float(value) if type(value) in (int, float) else value
+
+
+def check_number(name: str, value: Any, unit: str = "", **limits: float | int) -> Any:
+    """Check ``value`` as ``as_number`` does. A Python number is returned as it is, anything else as an array."""
     expected = f"one number{f' [{unit}]' if unit else ''}"
     if type(value) in (int, float):  # fast path: this runs in every step
         if not _within_limits(value, limits):
             raise InputError(f"{name} must be {expected}{_limits_in_words(limits)}, got {value!r}")
-        return as_float(value)
+        return value
     array = as_array(name, value, expected)
     if array.ndim:
         raise InputError(f"{name} must be {expected}{_limits_in_words(limits)}, got shape {array.shape}")
@@ -95,7 +101,8 @@ def as_array(name: str, value: Any, what: str = "numbers", verb: str = "be") -> 
 
 def as_numpy(name: str, value: Any, what: str = "numbers") -> np.ndarray:
     """Convert ``value`` to a float64 NumPy array, in any JAX precision; used for measured data."""
-    as_array(name, value, what)
+    if type(value) not in (int, float):
+        as_array(name, value, what)
     return np.asarray(value, float)
 
 
@@ -221,7 +228,7 @@ def check_step(dt: Any, ts: Any, most: int = MAX_FIXED_STEPS, otherwise: str = "
 
     ``otherwise`` is appended to the message as advice for too many steps.
     """
-    step = as_number("dt", dt, "s", above=0)
+    step = check_number("dt", dt, "s", above=0)
     if ts is None or not is_concrete(step, ts):
         return
     length, span = float(step), float(ts[-1] - ts[0])

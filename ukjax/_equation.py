@@ -110,7 +110,7 @@ def _warn_of_ignored_rows(terms, method):
     if not method.finds_rank:
         return
     least = rounding(terms.A.dtype) if method.least is None else method.least
-    lengths = np.asarray(row_length(terms.A, coordinate_scale(terms.M)))
+    lengths = row_length(np.asarray(terms.A), coordinate_scale_by_numpy(np.asarray(terms.M)), np)
     ignored = np.flatnonzero((lengths > 0) & (lengths <= least * lengths.max(initial=0)))
     if ignored.size:
         warnings.warn(

@@ -19,6 +19,7 @@ import equinox as eqx
 import jax
 import numpy as np
 
+from ._flatten import flat_of
 from ._jaxpr.tracing import is_traced
 
 MAX_OBJECTS = 1000
@@ -99,14 +100,19 @@ def external_values(*functions: Any) -> tuple[Hashable, ...]:
 
 def external_values_in(tree: Any) -> tuple[Hashable, ...]:
     """Return the external values of all functions in a pytree, and of the methods of its classes."""
-    leaves, structure = jax.tree.flatten(tree)
-    functions = (external_values(x) for x in leaves if callable(x) and not isinstance(x, type))
-    return *functions, external_values_of_structure(structure)
+    flat = flat_of(tree)
+    functions = (external_values(x) for x in flat.leaves if callable(x) and not isinstance(x, type))
+    return *functions, external_values_of_structure(flat.tree)
 
 
 def external_values_of_structure(structure: Any) -> tuple[Hashable, ...]:
     """Return the external values of the methods of a pytree's classes, and of the functions in its static fields."""
     return external_values(*_code_in(structure))
+
+
+def has_outside_code(structure: Any) -> bool:
+    """Whether a pytree has classes or functions in static fields that are no part of a library."""
+    return bool(_code_in(structure))
 
 
 def _code_in(structure):

@@ -12,6 +12,7 @@ import numpy as np
 from jaxtyping import Array, ArrayLike
 
 from ._errors import InputError
+from ._flatten import Flat, ask_all
 from ._jaxpr.tracing import is_traced
 
 Numbers = ArrayLike | Sequence[Any]
@@ -83,9 +84,21 @@ def widest(*trees: Any) -> np.dtype:
 
     Python numbers and weakly typed arrays are ignored. Without other arrays, the result is JAX's default.
     """
-    leaves = jax.tree.leaves(trees)
-    single = any(_is(np.float32, leaf) for leaf in leaves) and not any(_is(np.float64, leaf) for leaf in leaves)
+    types = set().union(*ask_all(_strong_types, *trees))
+    single = np.dtype(np.float32) in types and np.dtype(np.float64) not in types
     return np.dtype(np.float32 if single or not is_double_allowed() else np.float64)
+
+
+def _strong_types(flat: Flat) -> set[np.dtype]:
+    """Types of all arrays that are not weakly typed."""
+    arrays = (x for x in flat.leaves if hasattr(x, "dtype"))
+    return {x.dtype for x in arrays if not getattr(getattr(x, "aval", x), "weak_type", False)}
+
+
+def _real_types(flat: Flat) -> set[np.dtype]:
+    """Types of all arrays of real numbers."""
+    arrays = filter(eqx.is_inexact_array, flat.leaves)
+    return {x.dtype for x in arrays if jnp.issubdtype(x.dtype, jnp.floating)}
 
 
 def is_double_allowed() -> bool:
@@ -100,9 +113,9 @@ def _is(dtype, x):
 
 def in_precision(tree: Tree, dtype: np.dtype) -> Tree:
     """Convert all floating-point arrays in ``tree`` to ``dtype``."""
-    must_change = lambda x: eqx.is_inexact_array(x) and jnp.issubdtype(x.dtype, jnp.floating) and x.dtype != dtype
-    if not any(map(must_change, jax.tree.leaves(tree))):
+    if not set().union(*ask_all(_real_types, tree)) - {np.dtype(dtype)}:
         return tree
+    must_change = lambda x: eqx.is_inexact_array(x) and jnp.issubdtype(x.dtype, jnp.floating) and x.dtype != dtype
     # Concrete arrays are converted by NumPy: JAX would compile a program for each shape.
     convert = lambda x: x.astype(dtype) if is_traced(x) else jax.device_put(np.asarray(x, dtype))
     return jax.tree.map(lambda x: convert(x) if must_change(x) else x, tree)

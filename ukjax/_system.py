@@ -16,6 +16,7 @@ from ._constraint import AbstractConstraint, AbstractNonsmooth, Level, as_writte
 from ._control import AbstractControl, Command, ConstantInputs, constraints_of
 from ._dynamics import AbstractDynamics
 from ._errors import InputError
+from ._flatten import FlattenedOnce
 from ._friction import DryFriction
 from ._functions import vector_of
 from ._jaxpr.closures import hoist_tracers
@@ -37,7 +38,7 @@ class Limited(NamedTuple):
     values: np.ndarray
 
 
-class AbstractSystem(eqx.Module):
+class AbstractSystem(FlattenedOnce):
     """Abstract system with dynamics and constraints.
 
     ``System`` is made from given dynamics and constraints. A mechanism with its own parameters is a subclass that makes

@@ -67,7 +67,7 @@ def test_arguments_and_results_that_are_no_arrays_pass_through():
     assert static != split((True, np.ones(2), "x"))[0]
 
 
-def test_a_program_compiled_for_a_thread_is_forgotten_with_jaxs_own():
+def test_a_program_compiled_for_a_thread_is_forgotten_with_jaxs_own(monkeypatch):
     traced = []
     program = jit_batch(lambda x: traced.append(None) or 2 * x)
     for clear in (False, False, True):
@@ -76,6 +76,11 @@ def test_a_program_compiled_for_a_thread_is_forgotten_with_jaxs_own():
             jax.clear_caches()
     program.compiled(np.ones(3))
     assert len(traced) == 2
+    with jax.default_matmul_precision("float32"):  # other settings, another program
+        program.compiled(np.ones(3))
+    assert len(traced) == 3
+    monkeypatch.setattr(Program, "_compiled", None)  # nothing is lowered again
+    np.testing.assert_array_equal(program.compiled(np.ones(3))(np.arange(3.0)), [0, 2, 4])
 
 
 def test_programs_are_dropped_when_there_are_too_many(monkeypatch):

@@ -1,5 +1,7 @@
 """Mechanisms of bodies and joints, against Lagrange's equations of their energies, closed forms and the gallery."""
 
+import copy
+import pickle
 from collections.abc import Callable
 from typing import Any, cast
 
@@ -11,6 +13,7 @@ import pytest
 
 import ukjax as uk
 from ukjax import joints as kinds
+from ukjax._flatten import FlattenedOnce, flat_of
 from ukjax._parameters import find
 from ukjax._rotation import of_quaternion as rotation
 from ukjax._rotation import quaternion_of, quaternion_of_angles
@@ -472,6 +475,25 @@ def test_every_number_has_a_name_and_a_derivative():
     assert str(place) == "bodies.rod.mass" and float(value) == 1.0
     place, value = find(mechanism, "joints.pin.at[0]", "parameter")
     assert float(value[place.index]) == 0.1
+
+
+def test_what_a_mechanism_remembers_is_no_part_of_it():
+    mechanism = slider_crank()
+    structure = jax.tree.structure(mechanism)
+    assert flat_of(mechanism) is flat_of(mechanism) and mechanism.dynamics is mechanism.dynamics
+    for same in (mechanism, copy.copy(mechanism), copy.deepcopy(mechanism), pickle.loads(pickle.dumps(mechanism))):
+        assert jax.tree.structure(same) == structure
+        assert same is mechanism or flat_of(same) is not flat_of(mechanism)
+
+
+def test_leaves_in_a_list_are_found_again():
+    class Listed(FlattenedOnce):
+        numbers: list[float]
+
+    listed = Listed([1.0])
+    assert flat_of(listed).leaves == [1.0]
+    listed.numbers.append(2.0)
+    assert flat_of(listed).leaves == [1.0, 2.0]
 
 
 def test_what_is_held_stays():

@@ -126,6 +126,7 @@ EVERYWHERE = (
     "_extras",
     "_files",
     "_fingerprint",
+    "_flatten",
     "_friction",
     "_functions",
     "_jaxpr",

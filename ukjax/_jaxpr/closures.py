@@ -17,6 +17,8 @@ import jax.core
 import numpy as np
 from jaxtyping import Array
 
+from .._flatten import Flat, ask_all
+
 MAX_OBJECTS = 10_000
 """Largest number of objects that are searched in one function. For tracers beyond it, JAX raises an error."""
 
@@ -33,7 +35,7 @@ def hoist_tracers(tree: Tree) -> Tree:
     Closures, default arguments, ``functools.partial``, the objects of bound methods, and functions, containers and
     objects inside these are searched.
     """
-    if not any(map(contains_tracer, jax.tree.leaves(tree))):
+    if not any(contains_tracer(leaf) for leaves in ask_all(_functions, tree) for leaf in leaves):
         return tree
     return jax.tree.map(lambda leaf: _hoist(leaf) if contains_tracer(leaf) else leaf, tree)
 
@@ -58,6 +60,10 @@ class _Placeholder:
 def contains_tracer(leaf: Any) -> bool:
     """Whether ``leaf`` is a function that closes over a tracer."""
     return callable(leaf) and bool(_find(leaf, jax.core.Tracer))
+
+
+def _functions(flat: Flat) -> list[Any]:
+    return list(filter(callable, flat.leaves))
 
 
 def _hoist(function):

@@ -1,5 +1,6 @@
 """What JAX is tracing, and which values it knows."""
 
+import itertools
 from typing import Any
 
 import equinox as eqx
@@ -8,7 +9,12 @@ import jax.core
 import jax.numpy as jnp
 from jax.interpreters.partial_eval import JaxprTracer
 
+from .._flatten import Flat, ask_all
+
 _number = jax.jit(lambda: jnp.zeros(()))
+_count = itertools.count()
+_number_of_settings = jax.jit(lambda: next(_count))
+"""JAX traces it again where other settings are in force, so that each of them has its own number."""
 
 
 def is_traced(x: Any) -> bool:
@@ -21,9 +27,19 @@ def is_tracing() -> bool:
     return is_traced(_number())
 
 
+def settings_number() -> int:
+    """Return a number that differs between any two settings of JAX under which programs may differ. Not for use while
+    JAX is tracing."""
+    return int(_number_of_settings())
+
+
 def is_concrete(*trees: Any) -> bool:
     """Whether no array in ``trees`` is traced by ``jit``, ``grad`` or ``vmap``."""
-    return not any(is_traced(leaf) for leaf in jax.tree.leaves(trees))
+    return not any(ask_all(_has_tracers, *trees))
+
+
+def _has_tracers(flat: Flat) -> bool:
+    return any(map(is_traced, flat.leaves))
 
 
 def is_eager(*trees: Any) -> bool:

@@ -32,14 +32,13 @@ class RepeatedProgram(Program):
 
     def of(self, static: Static, arrays: Sequence[Any]) -> Any:
         """Call the function with arguments that were split by ``split``."""
-        if _are_on_host(arrays):
-            shapes = tuple((x.shape, x.dtype) for x in arrays)
-            evaluations = _evaluations.of((self, static, shapes), Evaluations)
-            if evaluations.may_evaluate():
-                try:
-                    return self._evaluated(static, arrays)
-                except (TooLarge, Unsupported):
-                    evaluations.stop()
+        shapes = tuple((x.shape, x.dtype) for x in arrays)
+        evaluations = _evaluations.of((self, static, shapes), Evaluations)
+        if evaluations.remaining > 0 and _are_on_host(arrays) and evaluations.may_evaluate():
+            try:
+                return self._evaluated(static, arrays)
+            except (TooLarge, Unsupported):
+                evaluations.stop()
         return super().of(static, arrays)
 
     def _evaluated(self, static, arrays):

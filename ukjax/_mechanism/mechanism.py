@@ -191,12 +191,12 @@ class Mechanism(AbstractMechanism):
         contacts = contacts_of(self.contacts, self.all_joints, self.tree)
         return (*stops_and_friction(self.all_joints, self.tree), *contacts, *self.further_nonsmooth)
 
-    @property
+    @cached_unless_tracing
     def nonideal(self) -> Callable | None:
         """The function c(t, q, v) of the generalised dry friction force, or None without dry friction."""
         return self.elements.friction()
 
-    @property
+    @cached_unless_tracing
     def dry_friction(self) -> DryFriction | None:
         """Limits, rates and smoothing widths of dry friction, or None without dry friction."""
         return self.elements.dry_friction()
@@ -206,7 +206,7 @@ class Mechanism(AbstractMechanism):
         """Springs, dampers, armatures and dry friction of the joints."""
         return Elements(self.all_joints, self.tree)
 
-    @property
+    @cached_unless_tracing
     def coordinates(self) -> tuple[tuple[str, str], ...]:
         """Name and unit of each coordinate.
 
@@ -220,7 +220,7 @@ class Mechanism(AbstractMechanism):
             (_joined_name(name, own_name), unit) for name, joint in joints for own_name, unit in joint.coordinates
         )
 
-    @property
+    @cached_unless_tracing
     def velocities(self) -> tuple[tuple[str, str], ...]:
         """Name and unit of each velocity: the coordinate's name prefixed with d, or that of an angular velocity."""
         velocities = []
@@ -237,7 +237,7 @@ class Mechanism(AbstractMechanism):
         joints = [(x.joint or x.body, joint_of(self.all_joints, x)) for x in self.tree.links if not x.modal]
         return joints + [(name, next(iter(nodes.values()))) for name, nodes in self._deflections().items()]
 
-    @property
+    @cached_unless_tracing
     def kinematic_map(self) -> Callable | None:
         """The map q̇ = N(q) v, or None if v is q̇."""
         return kinematic_map_of(self.all_joints, self.tree)
@@ -551,11 +551,10 @@ class Mechanism(AbstractMechanism):
 
         An angle that is known modulo 2π is moved to the turn nearest to the middle of its limits.
         """
-        joints = [(name, joint) for name, joint in self.joints.items() if isinstance(joint, AbstractJoint)]
-        joints = [(name, joint) for name, joint in joints if joint.limits is not None and not has_stop(joint)]
+        joints = self._joints_with_limits
         if not joints:
             return ()
-        places = {link.joint: link.first_of_q for link in self.tree.links}
+        places: dict[Any, int] = {link.joint: link.first_of_q for link in self.tree.links}
         places |= {counted.joint: counted.first_of_q for counted in self.tree.counted}
         others = tuple(name for name, _ in joints if name not in places)
         states, limited = np.asarray(q), []
@@ -570,6 +569,11 @@ class Mechanism(AbstractMechanism):
                     values = middle + np.remainder(values - middle + np.pi, 2 * np.pi) - np.pi
             limited.append(Limited(name, joint.coordinates[0][1], low, high, values))
         return tuple(limited)
+
+    @cached_unless_tracing
+    def _joints_with_limits(self) -> list[tuple[str, AbstractJoint]]:
+        joints = [(name, joint) for name, joint in self.joints.items() if isinstance(joint, AbstractJoint)]
+        return [(name, joint) for name, joint in joints if joint.limits is not None and not has_stop(joint)]
 
     def start(
         self, positions: Mapping[str, Any] | None = None, velocities: Mapping[str, Any] | None = None
@@ -618,7 +622,7 @@ class Mechanism(AbstractMechanism):
             if name not in coordinates:
                 hint = did_you_mean(name, (*coordinates, *closing))
                 raise InputError(f"positions names no coordinate {name!r}{hint}")
-            q = q.at[coordinates.index(name)].set(value)
+            q = _replaced(q, coordinates.index(name), value)
             prescribed.append(name)
         for name, value in velocities.items():
             if name in closing:
@@ -627,7 +631,7 @@ class Mechanism(AbstractMechanism):
                 raise InputError(
                     f"velocities names no coordinate {name!r}{did_you_mean(name, (*velocity_names, *closing))}"
                 )
-            v = v.at[velocity_names.index(name)].set(value)
+            v = _replaced(v, velocity_names.index(name), value)
             prescribed.append(name)
         fixed, t, model = tuple(dict.fromkeys(prescribed)), jnp.zeros(()), self
         if closing_positions or closing_velocities:
@@ -697,15 +701,13 @@ class Mechanism(AbstractMechanism):
     def reference_pose(self) -> tuple[Float[Array, " nq"], Float[Array, " n"]]:
         """The pose, with zero velocities, at which ``start`` begins its search; loops are not always closed in it."""
         tree = self._spanning_tree(absolute=False)
-        reference_of = lambda joint: (
-            jnp.asarray(joint.neutral) if joint.reference is None else jnp.ravel(joint.reference)
-        )
+        reference_of = lambda joint: joint.neutral if joint.reference is None else joint.reference
         parts = {link.body: reference_of(joint_of(self.all_joints, link)) for link in tree.links if not link.modal}
-        eta = [jnp.zeros(modal.size) for modal in tree.modal]
-        q = jnp.concatenate([jnp.zeros(0), *parts.values(), *eta])
+        eta = [np.zeros(modal.size) for modal in tree.modal]
+        q = _joined([*parts.values(), *eta])
         if self.absolute:
             poses_by_name = _poses(self.all_joints, tree, jnp.zeros(()), q)
-            q = jnp.concatenate(
+            q = _joined(
                 [
                     x
                     for link in self.tree.links
@@ -716,7 +718,7 @@ class Mechanism(AbstractMechanism):
             )
         for name, *_ in self.tree.counted:
             link = tree.link_of_joint(name)
-            q = jnp.concatenate([q, reference_of(self.joints[name]) if link is None else parts[link.body]])
+            q = _joined([q, reference_of(self.joints[name]) if link is None else parts[link.body]])
         return self._settled(q), jnp.zeros(self.tree.n)
 
     def _as_q(self, q: Numbers) -> Array:
@@ -839,6 +841,22 @@ def _depends_on_time(joint):
     t = program.invars[0]
     used = [x for equation in program.eqns for x in equation.invars] + list(program.outvars)
     return any(x is t for x in used)
+
+
+def _joined(parts):
+    """The parts as one vector. Known numbers are joined by NumPy: JAX would compile a program for each shape."""
+    if is_eager(parts):
+        return jax.device_put(np.concatenate([np.zeros(0), *(np.ravel(np.asarray(x)) for x in parts)]))
+    return jnp.concatenate([jnp.zeros(0), *map(jnp.ravel, parts)])
+
+
+def _replaced(x, i, value):
+    """x with ``value`` as entry i."""
+    if not is_eager(x, value):
+        return x.at[i].set(value)
+    x = np.array(x)
+    x[i] = value
+    return jax.device_put(x)
 
 
 def _check_coordinate_names(coordinates):

@@ -55,7 +55,9 @@ class Named(eqx.Module, Generic[Kind]):
         return self.things[self.names.index(name)]
 
     def __getattr__(self, name: str) -> Kind:
-        if name.startswith("_") or name in ("names", "things") or name not in self.names:
+        if name.startswith("_") or name in ("names", "things"):  # also of a copy that has no fields yet
+            raise AttributeError(name)
+        if name not in self.names:
             raise AttributeError(f"nothing is named {name!r}{did_you_mean(name, self.names)}")
         return self.things[self.names.index(name)]
 
@@ -85,8 +87,8 @@ def numbers_by_name(what: str, values: Any, example: str) -> dict[str, Array]:
         array = as_array(f"{what}[{name!r}]", value, "one number")
         if array.size != 1:
             raise InputError(f"{what}[{name!r}] must be one number, got shape {array.shape}")
-        check_finite(f"{what}[{name!r}]", array.reshape(()))
-        arrays[name] = array.reshape(())
+        check_finite(f"{what}[{name!r}]", array)
+        arrays[name] = array if array.ndim == 0 else array.reshape(())
     return arrays
 
 

@@ -14,8 +14,9 @@ from jaxtyping import Array
 
 from .._control import Sampling
 from .._errors import InputError
+from .._flatten import Flat, ask_all
 from .._jaxpr.closures import contains_tracer, hoist_tracers
-from .._jaxpr.tracing import is_eager
+from .._jaxpr.tracing import is_eager, is_traced
 from .._kernel.if_repeated import jit_if_repeated
 from .._kinematic_map import KinematicMap, rate
 from .._precision import in_precision, is_double_allowed, widest
@@ -86,7 +87,10 @@ def canonicalise(model: Any, q0: Array, v0: Array, t: Array) -> tuple[Any, Array
     dtype = widest(model, q0, v0)
     if dtype == np.float32 and is_double_allowed():
         dtype = widest(_terms(in_precision(model, dtype), sizes, dtype))  # closures may contain wider arrays
-    return in_precision((model, q0, v0, t), dtype)
+    model, q0, v0, t = in_precision((model, q0, v0, t), dtype)
+    if not is_traced(t) and t.weak_type:  # a Python number: it would need programs of its own
+        t = jax.device_put(np.asarray(t))
+    return model, q0, v0, t
 
 
 def with_numbers_as_leaves(model: Any, *sizes: tuple[int, ...]) -> Any:
@@ -100,6 +104,10 @@ def split_model(model: Any, *sizes: tuple[int, ...]) -> tuple[Static, list[Any]]
     if any(type(x) is float or contains_tracer(x) for x in static.values):
         return split(with_numbers_as_leaves(model, *sizes))
     return static, arrays
+
+
+def _has_floats(flat: Flat) -> bool:
+    return any(type(x) is float for x in flat.leaves)
 
 
 def _terms(model, sizes, dtype):
@@ -123,7 +131,7 @@ def _arrays_of_terms(static, arrays, t, q, v):
 
 def _with_floats_as_arrays(model, sizes):
     """Replace every Python ``float`` of ``model`` by an array, unless a function of the model requires floats."""
-    if not any(type(x) is float for x in jax.tree.leaves(model)):
+    if not any(ask_all(_has_floats, model)):
         return model
     # Weakly typed, like a Python number: it takes the precision of its operands.
     changed = jax.tree.map(lambda x: jnp.asarray(x) if type(x) is float else x, model)

@@ -1,10 +1,14 @@
 """Input and output of an integrator: ``Problem``, ``InitialState`` and ``Solution``."""
 
-from typing import Any, NamedTuple
+from collections.abc import Iterable
+from dataclasses import dataclass, fields
+from functools import cached_property
+from typing import Any, ClassVar, NamedTuple
 
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
+from jax.tree_util import register_pytree_node_class
 from jaxtyping import Array, Bool, Float, Int
 
 from .._contact.history import ContactHistory
@@ -36,7 +40,7 @@ class StepCounts(eqx.Module):
         Largest of these numbers.
     """
 
-    per_interval: Int[Array, " intervals"]
+    per_interval: Int[Array | np.ndarray, " intervals"]
     most: int = eqx.field(static=True)
 
     @property
@@ -107,8 +111,12 @@ class InitialState(NamedTuple):
         return is_far(q, self.q, self.scale.q) | is_far(v, self.v, self.scale.v)
 
 
-class Problem(eqx.Module):
+@register_pytree_node_class
+@dataclass(frozen=True, eq=False)
+class Problem:
     """A motion to be integrated. Numbers are leaves, so that other values do not compile anything again.
+
+    It is no ``equinox.Module``, which would flatten the model each time one is made.
 
     Attributes
     ----------
@@ -152,24 +160,37 @@ class Problem(eqx.Module):
 
     model: Any
     ts: Float[Array, "*batch samples"]
-    dt: Array | None
+    dt: Array | np.ndarray | None
     counts: StepCounts | None
-    rtol: Array
-    atol: Array | None
+    rtol: Array | np.ndarray
+    atol: Array | np.ndarray | None
     method: AbstractMethod
     solver: Any
     adjoint: Any
     event: Event | None
-    tableau: Tableau | None = eqx.field(static=True)
-    projection: bool = eqx.field(static=True)
-    max_steps: int = eqx.field(static=True)
-    progress: bool = eqx.field(static=True)
-    ends_on_samples: bool = eqx.field(static=True, default=False)
+    tableau: Tableau | None
+    projection: bool
+    max_steps: int
+    progress: bool
+    ends_on_samples: bool = False
     attempt: AbstractMethod | MethodPerLevel | None = None
     band: Sparse | None = None
-    places: tuple[Place, ...] = eqx.field(static=True, default=())
+    places: tuple[Place, ...] = ()
     schedule: Schedule | None = None
     events: tuple[Event, ...] = ()
+
+    STATIC: ClassVar[tuple[str, ...]] = ("tableau", "projection", "max_steps", "progress", "ends_on_samples", "places")
+
+    def tree_flatten(self) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+        values = vars(self)
+        return tuple(values[name] for name in _NUMBERS), tuple(values[name] for name in self.STATIC)
+
+    @classmethod
+    def tree_unflatten(cls, static: tuple[Any, ...], numbers: Iterable[Any]) -> "Problem":
+        problem = object.__new__(cls)  # leaves may be anything while JAX rebuilds the tree
+        vars(problem).update(zip(cls.STATIC, static, strict=True))
+        vars(problem).update(zip(_NUMBERS, numbers, strict=True))
+        return problem
 
     def model_of(self, numbers: Float[Array, " p"] | None) -> Any:
         """The model of a member with these ``numbers``."""
@@ -180,7 +201,7 @@ class Problem(eqx.Module):
         """The method of this attempt: ``attempt``, or the requested ``method``."""
         return self.method if self.attempt is None else self.attempt
 
-    @property
+    @cached_property
     def stepper(self) -> AbstractStepper | None:
         """The steps of the solver; None if only diffrax has them."""
         if isinstance(self.solver, AbstractStepper):
@@ -201,6 +222,9 @@ class Problem(eqx.Module):
     def tolerance(self, scale: Scale, xp: Any = jnp) -> Tolerance:
         """The error allowed in a step. ``xp`` is ``jax.numpy`` or ``numpy``."""
         return Tolerance.of(self.rtol, self.atol, scale, xp)
+
+
+_NUMBERS = tuple(field.name for field in fields(Problem) if field.name not in Problem.STATIC)
 
 
 class Solution(NamedTuple):

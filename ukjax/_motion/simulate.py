@@ -4,7 +4,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
@@ -296,7 +295,7 @@ def simulate(
         ),
     )
     if not plan.eager:
-        return trajectory.with_plan(plan)
+        return Trajectory.with_plan(trajectory, plan)
     with hint_if_batched_model(model, q0):
         check_start(trajectory, problem, chosen_integrator, start, solution.displaced)
     if may_end and q0.ndim == 1:
@@ -310,7 +309,7 @@ def simulate(
         check_limits(trajectory)
         check_limits_of_coordinates(trajectory)
     warn_of_creep(trajectory, problem, start.scale)
-    return trajectory.with_plan(plan)
+    return Trajectory.with_plan(trajectory, plan)
 
 
 class Arguments(NamedTuple):
@@ -408,6 +407,13 @@ class Arguments(NamedTuple):
             )
         return self.times
 
+    def _fixed_step(self, dtype):
+        """dt as a number of ``dtype``, None for adaptive steps. Concrete values use NumPy, which is faster."""
+        if self.dt is None:
+            return None
+        known = self.length is not None and is_concrete(self.dt)
+        return np.asarray(self.length, dtype) if known else as_number("dt", self.dt, "s").astype(dtype)
+
     def problem(self, model: Any, q0: Array, ts: Array, rtol: Any, atol: Any, method: Any) -> Problem:
         """The ``Problem`` for integrators; model, q0 and ts are results of ``canonicalise``."""
         rtol, atol = _tolerances(rtol, atol, q0, kinematic_map_of(model))
@@ -417,7 +423,7 @@ class Arguments(NamedTuple):
         problem = Problem(
             model=model,
             ts=ts,
-            dt=None if self.dt is None else as_number("dt", self.dt, "s").astype(q0.dtype),
+            dt=self._fixed_step(q0.dtype),
             counts=None,
             rtol=rtol,
             atol=atol,
@@ -439,7 +445,7 @@ class Arguments(NamedTuple):
         has_counts = problem.plain or isinstance(self.solver, MoreauJean)
         if self.times is not None and self.times.ndim == 1 and self.length is not None and has_counts:
             per_interval = step_counts(self.times, float(self.length))
-            problem = replace(problem, counts=StepCounts(jax.device_put(per_interval), int(per_interval.max())))
+            problem = replace(problem, counts=StepCounts(per_interval, int(per_interval.max())))
         check_options_with_contact(
             model, events, self.solver, self.drift, self.dt is None or problem.counts is not None,
             adjoint=self.adjoint, progress=self.progress,
@@ -540,7 +546,7 @@ def _check_names(model, q0):
 
 def _tolerances(rtol, atol, q0, kinematic_map):
     default = DEFAULT_RTOL[str(q0.dtype)]
-    rtol = as_number("rtol", default if rtol is None else rtol, least=0, below=1)
+    rtol = default if rtol is None else as_number("rtol", rtol, least=0, below=1)
     if atol is None:
         return _as_type(rtol, q0.dtype), None
     atol = as_numbers("atol", atol, least=0, below=float("inf"))
@@ -562,7 +568,7 @@ def _tolerances(rtol, atol, q0, kinematic_map):
 
 def _as_type(x, dtype):
     """Convert to ``dtype``. Concrete values use NumPy, since JAX would compile a program."""
-    return jax.device_put(np.asarray(x, dtype)) if is_concrete(x) else x.astype(dtype)
+    return np.asarray(x, dtype) if is_concrete(x) else x.astype(dtype)
 
 
 def _check_size(q0, ts):

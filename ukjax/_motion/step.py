@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from .._check import as_array, as_integer, as_number, as_numbers, check_finite, check_function, check_word, kind_of
+from .._check import as_array, as_integer, as_numbers, check_finite, check_function, check_number, check_word, kind_of
 from .._contact.moreau_jean import MoreauJean
 from .._errors import InputError
 from .._jaxpr.tracing import is_concrete, is_eager, without_derivatives
@@ -203,7 +203,8 @@ def step(
     """
     model = with_states(model) if isinstance(model, AbstractSystem) else model
     _check(model, state, drift, solver)
-    steps, dt = as_integer("steps", steps, 1), as_number("dt", dt, "s", above=0)
+    steps, dt = as_integer("steps", steps, 1), check_number("dt", dt, "s", above=0)
+    dt = np.asarray(dt, float) if type(dt) in (int, float) else dt  # faster than an array of JAX
     u = None if u is None else _inputs(model, state, u)
     if u is None and (sampling := sampling_of(model)) is not None:
         _check_instants(sampling, state, dt, steps)
@@ -380,9 +381,10 @@ def _inputs(model, state, u):
             "u is for the actuators of a system with control, and this model has none: "
             "System(dynamics, constraints, control=ukjax.control.Feedback(B, 0 * u))"
         )
-    u = as_array("u", u)
+    u = u if type(u) is np.ndarray and u.dtype in (np.float32, np.float64) else as_array("u", u)
     if u.ndim == 0 or u.ndim > 1 and u.shape[:-1] != state.t.shape:
         batch_shape = f", or {(*state.t.shape, 'p')} for each of a batch".replace("'", "") if state.t.shape else ""
         raise InputError(f"u must have shape (p,), one entry per actuator{batch_shape}, got shape {u.shape}")
     check_finite("u", u)
-    return jnp.broadcast_to(u, (*state.t.shape, u.shape[-1]))
+    shape = *state.t.shape, u.shape[-1]
+    return u if u.shape == shape else jnp.broadcast_to(u, shape)

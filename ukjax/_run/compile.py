@@ -11,6 +11,7 @@ least twice as long to compile, and its code is no faster for small matrices in 
 
 import contextlib
 import functools
+import itertools
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator, Sequence
@@ -21,8 +22,9 @@ from typing import Any
 import jax
 import numpy as np
 
-from .._jaxpr.tracing import is_traced, is_tracing
-from .._outside import external_values, external_values_of_structure
+from .._flatten import Flat, flat_of, is_flattened_once, remembered_by
+from .._jaxpr.tracing import is_traced, is_tracing, settings_number
+from .._outside import external_values, external_values_of_structure, has_outside_code
 
 MAX_PROGRAMS = 512
 MAX_MAPS = 5000  # memory maps, kernels excluded; beyond it, programs are dropped
@@ -89,9 +91,19 @@ class Program:
 
     def compiled(self, *arguments: Any) -> Callable:
         """Compile for arguments of this structure and return a callable, which may be used in any thread."""
+        executable = self.executable(*split(arguments))
+        return lambda *others: executable(*split(others)[1])
+
+    def executable(self, static: "Static", arrays: Sequence[Any]) -> Callable:
+        """Compile for concrete arguments that were split by ``split``, once for arrays of these kinds. Return a
+        callable of arrays, which may be used in any thread."""
+        key = self, static, settings_number(), tuple(map(_kind, arrays))
         with _compiling:
-            executable = self.lower(*arguments).compile()
-        return lambda *others: join(executable(*split(others)[1]))
+            executable = _cached(key)
+            if executable is None:
+                lowered = self._compiled(static, arrays).lower(*arrays)
+                executable = _cached(key, lambda: lowered.compile())
+        return lambda *others: join(executable(*others))
 
     def lower(self, *arguments: Any) -> jax.stages.Lowered:
         """Trace for arguments of this structure without compiling."""
@@ -117,9 +129,16 @@ class cached_unless_tracing(functools.cached_property):
     """
 
     def __get__(self, instance: Any, owner: Any = None) -> Any:
-        if instance is None or not is_tracing():
-            return super().__get__(instance, owner)
-        return self.func(instance)
+        if instance is None or not is_flattened_once(instance):
+            is_kept = instance is None or not is_tracing()
+            return super().__get__(instance, owner) if is_kept else self.func(instance)
+        remembered = remembered_by(instance)
+        if self in remembered:
+            return remembered[self]
+        value = self.func(instance)
+        if not is_tracing():
+            remembered[self] = value
+        return value
 
 
 class LRUCache:
@@ -144,10 +163,12 @@ _programs: OrderedDict[Hashable, Callable] = OrderedDict()
 _lock, _compiling = threading.Lock(), threading.RLock()
 
 
-def _cached(key, make):
-    """Return the program of ``key``, made by ``make()`` at the first use."""
+def _cached(key: Hashable, make: Callable[[], Any] | None = None) -> Any:
+    """Return the program of ``key``, made by ``make()`` at the first use; None without ``make``."""
     with _lock:
         if key not in _programs:
+            if make is None:
+                return None
             _drop()
             _programs[key] = make()
         _programs.move_to_end(key)
@@ -201,10 +222,12 @@ def _cache_key(x):
 
 
 class Static:
-    """A pytree whose arrays are replaced by ``ARRAY`` in ``values``. It is itself a pytree without leaves."""
+    """A pytree whose arrays are replaced by ``ARRAY`` in ``values``, and each ``FlattenedOnce`` within it by its own
+    ``Static``. It is itself a pytree without leaves."""
 
     def __init__(self, tree: Any, values: Sequence[Any]):
         self.tree, self.values = tree, values
+        self.count = sum(x.count if isinstance(x, Static) else x is ARRAY for x in values)
         keys = [x if x is ARRAY or x is None else _cache_key(x) for x in values]
         self.key = tree, external_values_of_structure(tree), *keys
 
@@ -218,6 +241,12 @@ class Static:
     def __eq__(self, other):
         return self is other or isinstance(other, Static) and self.key == other.key
 
+    @functools.cached_property
+    def has_outside_code(self) -> bool:
+        """Whether the key depends on values that functions read from outside, which may change."""
+        is_function = lambda x: x is not ARRAY and callable(x) and not isinstance(x, type)
+        return any(map(is_function, self.values)) or has_outside_code(self.tree)
+
     def is_hashable(self) -> bool:
         try:
             hash(self)
@@ -228,7 +257,8 @@ class Static:
     def join(self, arrays: Sequence[Any]) -> Any:
         """Return the pytree with these arrays filled in."""
         remaining = iter(arrays)
-        return self.tree.unflatten([next(remaining) if x is ARRAY else x for x in self.values])
+        fill = lambda x: x.join(list(itertools.islice(remaining, x.count))) if isinstance(x, Static) else x
+        return self.tree.unflatten([next(remaining) if x is ARRAY else fill(x) for x in self.values])
 
 
 ARRAY = type("Array", (), {"__repr__": lambda _: "an array"})()
@@ -237,15 +267,33 @@ jax.tree_util.register_pytree_node(Static, lambda static: ((), static), lambda s
 
 def split(values: Any) -> tuple[Static, list[Any]]:
     """Split a pytree into its static part and its arrays."""
-    leaves, tree = jax.tree.flatten(values)
+    if is_flattened_once(values):
+        flat = flat_of(values)
+        static, arrays = flat.ask(_split_flat)
+        return Static(flat.tree, static.values) if static.has_outside_code else static, arrays
+    leaves, tree = jax.tree.flatten(values, is_leaf=is_flattened_once)
     arrays, static = [], []
     for x in leaves:
         if _is_array(x):
             arrays.append(x)
             static.append(ARRAY)
+        elif is_flattened_once(x):
+            part, numbers = split(x)
+            arrays += numbers
+            static.append(part)
         else:
             static.append(x)
     return Static(tree, static), arrays
+
+
+def _split_flat(flat: Flat) -> tuple[Static, list[Any]]:
+    arrays = [x for x in flat.leaves if _is_array(x)]
+    return Static(flat.tree, [ARRAY if _is_array(x) else x for x in flat.leaves]), arrays
+
+
+def _kind(x):
+    """All of a concrete array that a compiled program depends on, but for its values."""
+    return (x.aval, x.sharding) if isinstance(x, jax.Array) else (x.shape, x.dtype)
 
 
 _array_types: set[type] = set()

@@ -16,7 +16,7 @@ from typing import Any
 
 import jax
 
-from .compile import Program
+from .compile import Program, split
 
 EXIT_MESSAGE_DELAY = 1.0  # seconds; at exit, wait this long for a program before printing a message
 
@@ -25,7 +25,8 @@ _workers: "weakref.WeakSet[threading.Thread]" = weakref.WeakSet()
 
 def run_interruptibly(program: Program, *arguments: Any) -> Any:
     """Return ``program(*arguments)`` of concrete arguments. An interrupt during compilation is handled after it."""
-    return run_parallel(program.compiled(*arguments), [arguments], 1)[0]
+    static, arrays = split(arguments)
+    return run_parallel(program.executable(static, arrays), [tuple(arrays)], 1)[0]
 
 
 def run_parallel(program: Callable, parts: Iterable[tuple], workers: int) -> list[Any]:

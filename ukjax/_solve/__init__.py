@@ -4,6 +4,7 @@ from .band import Band as Band
 from .base import AbstractFactorisation as AbstractFactorisation
 from .base import AbstractMethod as AbstractMethod
 from .base import DenseFactorisation as DenseFactorisation
+from .base import has_fast_path as has_fast_path
 from .cholesky import Cholesky as Cholesky
 from .choose import METHODS as METHODS
 from .choose import choose as choose

@@ -1,6 +1,7 @@
 """Interfaces of a solver of M q̈ + Aᵀν = Q, A q̈ = b, and of the factorisation that it returns."""
 
 import abc
+import functools
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import equinox as eqx
@@ -172,3 +173,16 @@ class AbstractMethod(eqx.Module):
         integrator and the iterates of Newton's method lie. Treating them as independent there gives huge
         accelerations.
         """
+
+
+def has_fast_path(method: AbstractMethod) -> bool:
+    """Return whether a method has a ``fast_path``."""
+    try:
+        return _has_fast_path(method)
+    except TypeError:  # a method with arrays is not hashable
+        return method.fast_path() is not None
+
+
+@functools.lru_cache(maxsize=64)
+def _has_fast_path(method):
+    return method.fast_path() is not None

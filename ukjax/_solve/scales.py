@@ -1,5 +1,7 @@
 """Scale factors that give coordinates unit mass and rows unit length, so that ranks do not depend on units."""
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -24,16 +26,17 @@ def _masses(xp, mass):
     return xp.where(mass > xp.finfo(mass.dtype).eps * mean, mass, mean)
 
 
-def row_length(A: Float[Array, "m n"], coordinate: Float[Array, " n"]) -> Float[Array, " m"]:
-    """Return the length of each row of A in the scaled coordinates."""
-    return lengths(A * coordinate)
+def row_length(A: Any, coordinate: Any, xp: Any = jnp) -> Any:
+    """Return the length of each row of A (m, n) in the scaled coordinates. ``xp`` is ``jax.numpy`` or ``numpy``."""
+    return lengths(A * coordinate, xp)
 
 
-def lengths(rows: Float[Array, "m n *#members"]) -> Float[Array, "m *#members"]:
-    """Return the length of each row, without overflow or underflow."""
-    largest = jnp.max(jnp.abs(rows), axis=1, initial=0)
-    scale = jnp.where(largest > 0, largest, 1)
-    return scale * jnp.sqrt(jnp.sum((rows / scale[:, None]) ** 2, axis=1))
+def lengths(rows: Any, xp: Any = jnp) -> Any:
+    """Return the length of each row of (m, n, ...), without overflow or underflow. ``xp`` is ``jax.numpy`` or
+    ``numpy``."""
+    largest = xp.max(xp.abs(rows), axis=1, initial=0)
+    scale = xp.where(largest > 0, largest, 1)
+    return scale * xp.sqrt(xp.sum((rows / scale[:, None]) ** 2, axis=1))
 
 
 def row_scale(A: Float[Array, "m n"], coordinate: Float[Array, " n"], least: float | None = None) -> Float[Array, " m"]:

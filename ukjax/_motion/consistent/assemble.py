@@ -9,11 +9,13 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from ..._check_terms import complaint_of_mass
+from ..._kernel import per_member
 from ..._labels import named_coordinates
 from ..._run.compile import jit_unoptimised
 from ..._solve import coordinate_scale_by_numpy, rounding
 from ..._system import AbstractSystem, dynamics_of
 from ..fallback.row_noise import changed_by_rounding
+from ..stepper.limits import MAX_SIZE_OF_SINGLE_KERNEL
 from .local_chart import LocalChart, chart_point
 
 MAX_ITERATIONS = 200
@@ -159,6 +161,11 @@ def at_state(system: AbstractSystem, t: Array, q: Array, v: Array) -> tuple[np.n
 
 @jit_unoptimised
 def _rows(system, t, q, v):
+    small = q.size <= MAX_SIZE_OF_SINGLE_KERNEL
+    return (per_member(_all_rows) if small else _all_rows)(system, t, q, v)  # a kernel compiles in a third of the time
+
+
+def _all_rows(system, t, q, v):
     return (
         system.position_residual(t, q),
         system.velocity_residual(t, q, v),

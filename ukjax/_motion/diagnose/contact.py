@@ -3,7 +3,6 @@
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from ..._check import repr_of
@@ -63,8 +62,8 @@ def check_gaps(model: Any, t: Any, start: InitialState) -> None:
     batch = start.q.ndim == 2
     q, v, scale = start.q, start.v, start.scale
     if not batch:
-        q, v, scale = jax.tree.map(lambda x: jnp.asarray(x)[None], (q, v, scale))
-    gap, size = map(np.asarray, _gaps(model, jnp.broadcast_to(t, q.shape[:1]), q, scale))
+        q, v, scale = jax.tree.map(lambda x: np.asarray(x)[None], (q, v, scale))
+    gap, size = map(np.asarray, _gaps(model, np.broadcast_to(np.asarray(t), q.shape[:1]), q, scale))
     relative = gap / np.maximum(size, np.finfo(gap.dtype).tiny)
     if not relative.size or np.all(relative >= -max_penetration(gap.dtype)):
         return

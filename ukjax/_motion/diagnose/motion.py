@@ -19,7 +19,7 @@ from ..._jaxpr.dependence import depends_on
 from ..._kernel.if_repeated import jit_if_repeated
 from ..._kinematic_map import rate, speeds
 from ..._labels import direction_names
-from ..._solve import AbstractMethod
+from ..._solve import AbstractMethod, has_fast_path
 from ..._system import AbstractSystem, System, dynamics_of, kinematic_map_of, structure_of
 from ..event import Event
 from ..fallback.nearly_dependent import warn_of_nearly_dependent
@@ -131,7 +131,7 @@ def check_start(
     model, q0, v0 = trajectory.equations, start.q, start.v
     batch, is_displaced = q0.ndim == 2, problem.projection and bool(np.any(np.asarray(displaced)))
     succeeded = all_ended_well(trajectory.result)
-    was_checked = loop.checks_every_step and problem.method.fast_path() is not None
+    was_checked = loop.checks_every_step and has_fast_path(problem.method)
     if succeeded and was_checked and not is_displaced:
         return
     t0 = problem.begin.reshape(-1)[0]

@@ -107,7 +107,8 @@ def check_limits_of_coordinates(trajectory: Trajectory) -> None:
     system = trajectory.model
     if not isinstance(system, AbstractSystem):
         return
-    for name, unit, low, high, values in system.limited(trajectory.t, trajectory.q):
+    limited = type(system).limited(system, trajectory.t, trajectory.q)  # a bound method would flatten the system
+    for name, unit, low, high, values in limited:
         t, x = np.atleast_2d(np.asarray(trajectory.t)), np.atleast_2d(values)
         rounding = 1e-9 * max(abs(low), abs(high))
         exceeding = np.argwhere((x < low - rounding) | (x > high + rounding))
@@ -125,8 +126,8 @@ def check_limits_of_coordinates(trajectory: Trajectory) -> None:
 def _as_batch(t, start):
     """t, q, v and scale as a batch, of one member for a single motion."""
     single = start.q.ndim == 1
-    q, v, scale = jax.tree.map(lambda x: x[None] if single else x, (start.q, start.v, start.scale))
-    return jnp.full(len(q), t), q, v, scale
+    q, v, scale = jax.tree.map(lambda x: np.asarray(x)[None] if single else x, (start.q, start.v, start.scale))
+    return np.full(len(q), t), q, v, scale
 
 
 _counts = LRUCache(MAX_PROGRAMS)

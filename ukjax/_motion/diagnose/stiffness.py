@@ -48,7 +48,7 @@ def warn_of_stiffness(trajectory: Trajectory, problem: Problem, scale: Scale) ->
     if problem.dt is not None or problem.tableau is None or isinstance(model, AbstractSystem) and model.nonsmooth:
         return
     steps, (t, q, v) = np.asarray(trajectory.steps), (np.asarray(x) for x in trajectory.last)
-    begin = np.broadcast_to(np.asarray(problem.begin), t.shape)
+    begin = np.broadcast_to(np.asarray(problem.ts)[..., 0], t.shape)
     duration: Any = t - begin
     member: Any = () if steps.ndim == 0 else int(np.argmax(steps / np.maximum(duration, np.finfo(t.dtype).tiny)))
     t, q, v, duration = t[member], q[member], v[member], float(duration[member])

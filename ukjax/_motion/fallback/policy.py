@@ -6,6 +6,7 @@ that is violated triggers a fallback, as do rows that become dependent. Then the
 """
 
 import contextlib
+import functools
 import warnings
 from collections.abc import Callable
 from dataclasses import replace
@@ -49,16 +50,21 @@ def initial_method(problem: Problem, runtime_rows: bool) -> AbstractMethod | Met
     """
     if problem.band is not None:
         return problem.band
-    fast_path = problem.method.fast_path()
+    try:
+        return _initial(problem.method, problem.ts.dtype, runtime_rows)
+    except TypeError:  # a method with arrays is not hashable
+        return _initial.__wrapped__(problem.method, problem.ts.dtype, runtime_rows)
+
+
+@functools.lru_cache(maxsize=64)
+def _initial(method, dtype, runtime_rows):
+    fast_path = method.fast_path()
     if not isinstance(fast_path, FastPath):
-        return problem.method
+        return method
     if runtime_rows:
-        return same_at_every_level(
-            replace(
-                fast_path, runtime_rows=RuntimeRows.of(0.0, None, problem.ts.dtype, fast_path.least, fast_path.rtol)
-            )
-        )
-    least, rtol = row_limits(fast_path, problem.ts.dtype)
+        rows = RuntimeRows.of(0.0, None, dtype, fast_path.least, fast_path.rtol)
+        return same_at_every_level(replace(fast_path, runtime_rows=rows))
+    least, rtol = row_limits(fast_path, dtype)
     return same_at_every_level(replace(fast_path, assumes=True, least=least, rtol=rtol))
 
 
@@ -316,7 +322,8 @@ def solve_eagerly(program: Program, problem: Problem, start: InitialState, plan:
     if start.q.ndim == 2:
         return solve_every_member(run, problem, start, plan)
     as_batch = jax.tree.map(lambda x: np.asarray(x)[None], start)
-    return jax.tree.map(lambda x: x[0], solve_every_member(run, problem, as_batch, plan))
+    solution = solve_every_member(run, problem, as_batch, plan)
+    return jax.device_put(jax.tree.map(lambda x: np.asarray(x)[0], solution))
 
 
 def initial_method_at(problem: Problem, start: InitialState) -> AbstractMethod | MethodPerLevel:

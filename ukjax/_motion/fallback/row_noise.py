@@ -16,6 +16,7 @@ from jaxtyping import Array, Float
 
 from ..._kernel.if_repeated import jit_if_repeated
 from ..._solve import SVD, AbstractMethod, Orthogonal, UdwadiaPhohomsiri, coordinate_scale_by_numpy, doubtful, rounding
+from ..._system import AbstractSystem
 
 Evaluate = Callable[[Any, Array | np.ndarray, Array, Array], tuple[Any, Sequence[Any]]]
 """Function of a model, t, q and v that returns M and the matrices A of one or more levels."""
@@ -138,7 +139,7 @@ def without_noise_rows(
 @jit_if_repeated
 def mass_and_rows(model: Any, t: Array, q: Array, v: Array) -> tuple[Array, list[Array]]:
     """M and A of any model."""
-    terms = model(t, q, v)
+    terms = model.passive(t, q, v) if isinstance(model, AbstractSystem) else model(t, q, v)
     return terms.M, [terms.A]
 
 

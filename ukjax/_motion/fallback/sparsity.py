@@ -3,15 +3,15 @@
 from dataclasses import replace
 from typing import Any
 
-import equinox as eqx
 import jax
 import numpy as np
 from jaxtyping import Array, Float
 
 from ..._check_terms import complaint_of_mass
-from ..._jaxpr.tracing import is_eager, is_traced, without_derivatives
+from ..._jaxpr.tracing import is_concrete, is_eager, is_traced, without_derivatives
 from ..._kernel.if_repeated import jit_if_repeated
-from ..._solve import AbstractMethod, Sparse
+from ..._run.compile import split
+from ..._solve import AbstractMethod, Sparse, has_fast_path
 from ..._system import AbstractSystem, dynamics_of
 from ..problem import InitialState, Problem
 from ..stepper.limits import has_single_loop, max_band_width, max_band_width_of_states
@@ -45,9 +45,9 @@ def band_method(problem: Problem, start: InitialState) -> Sparse | None:
     *members, n = start.v.shape
     if not max_band_width_of_states(n) or problem.tableau is None:
         return None
-    if not problem.plain or problem.method.fast_path() is None:
+    if not problem.plain or not has_fast_path(problem.method):
         return None
-    differentiated = [is_traced(x) for x in jax.tree.leaves(problem.model)]
+    leaves = () if is_concrete(problem.model) else jax.tree.leaves(problem.model)
     model, t, q, v = without_derivatives((problem.model, problem.ts, start.q, start.v))
     if not is_eager(model, t, q, v, start.numbers, problem.counts) or not has_single_loop(
         model, Sparse(), problem.projection
@@ -55,7 +55,7 @@ def band_method(problem: Problem, start: InitialState) -> Sparse | None:
         return None
     steps = None if problem.counts is None else problem.counts.all
     widest = max_band_width(n, members[0] if members else None, steps)
-    return _band(model, t, q, v, widest, tuple(differentiated))
+    return _band(model, t, q, v, widest, tuple(map(is_traced, leaves)))
 
 
 def band_at_states(
@@ -101,14 +101,11 @@ def forget_band(
 
 def _key(model, t, q, v, differentiated=()):
     """Cache key: everything that determines the band of a model except numbers; None if it is not hashable."""
-    leaves, tree = jax.tree.flatten(model)
-    kinds = tuple((x.shape, x.dtype) if eqx.is_array(x) else x for x in leaves)
-    key = tree, kinds, q.shape[-1], v.shape[-1], differentiated if any(differentiated) else ()
-    try:
-        hash(key)
-    except TypeError:
+    static, arrays = split(model)
+    if not static.is_hashable():
         return None
-    return key
+    kinds = tuple((x.shape, x.dtype) for x in arrays)
+    return static, kinds, q.shape[-1], v.shape[-1], differentiated if any(differentiated) else ()
 
 
 def _with_other_numbers(model, differentiated):

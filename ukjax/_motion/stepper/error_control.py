@@ -28,12 +28,14 @@ DEFAULT_RTOL = {"float64": 1e-9, "float32": 1e-5}
 class Tolerance(NamedTuple):
     """Error allowed in one step: ``relative`` to the state, plus absolute errors of ``q`` (nq,) and ``v`` (n,)."""
 
-    relative: Float[Array, ""]
+    relative: Float[Array | np.ndarray, ""]
     q: Float[Array, " nq"]
     v: Float[Array, " n"]
 
     @classmethod
-    def of(cls, relative: Array, absolute: Array | None, scale: Scale, xp: Any = jnp) -> "Tolerance":
+    def of(
+        cls, relative: Array | np.ndarray, absolute: Array | np.ndarray | None, scale: Scale, xp: Any = jnp
+    ) -> "Tolerance":
         """Build from a relative and an absolute tolerance, a number or one per coordinate.
 
         ``absolute=None`` uses the default relative tolerance times the scale. ``xp`` is ``jax.numpy`` or ``numpy``.

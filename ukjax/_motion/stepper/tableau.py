@@ -1,5 +1,6 @@
 """Butcher tableaux of explicit Runge–Kutta methods."""
 
+from dataclasses import fields
 from fractions import Fraction
 from typing import Any, NamedTuple
 
@@ -7,6 +8,7 @@ import numpy as np
 
 from ..._check import repr_of
 from ..._errors import InputError
+from ..._run.compile import LRUCache
 
 
 class Tableau(NamedTuple):
@@ -25,6 +27,14 @@ class Tableau(NamedTuple):
     @classmethod
     def of(cls, solver: Any) -> "Tableau":
         """The tableau of an explicit Runge–Kutta solver of diffrax."""
+        key = type(solver), *(getattr(solver, field.name) for field in fields(solver))
+        try:
+            return _tableaux.of(key, lambda: cls._read(solver))
+        except TypeError:  # a field that cannot be hashed
+            return cls._read(solver)
+
+    @classmethod
+    def _read(cls, solver):
         tableau = solver.tableau
         numbers = lambda x: tuple(float(value) for value in x)
         order = solver.error_order(None) or solver.order(None)
@@ -41,6 +51,9 @@ class Tableau(NamedTuple):
         for i, row in enumerate(self.a):
             padded[i, : len(row)] = row
         return padded
+
+
+_tableaux = LRUCache(64)
 
 
 def check_solver(solver: Any, explicit: bool = False) -> None:

@@ -2,7 +2,8 @@
 
 import zlib
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, is_dataclass
+from functools import lru_cache
 from typing import Any
 
 import jax
@@ -115,9 +116,17 @@ def _checksum(options):
     numbers = _numbers(options)
     if not is_concrete(numbers):
         return 0
-    others = options.drift, options.solver, options.throw
-    text = repr((*others, *(None if x is None else np.asarray(x).tolist() for x in numbers)))
+    solver = options.solver
+    if is_dataclass(solver) and not fields(solver):
+        solver = type(solver)  # its own representation takes long
+    text = repr((options.drift, solver, options.throw, *(None if x is None else x.tolist() for x in numbers)))
     return zlib.crc32(text.encode()) >> 1
+
+
+@lru_cache(maxsize=64)
+def _key(checksum, batch):
+    key = np.full(batch, checksum, np.int32)
+    return key if is_tracing() else jax.device_put(key)
 
 
 @jax.tree_util.register_pytree_node_class
@@ -147,8 +156,8 @@ class Provenance:
     @classmethod
     def of(cls, options: IntegrationOptions, outside: Any, batch: tuple[int, ...]) -> "Provenance":
         """That of a motion, or of a batch of them with one model."""
-        key = np.full(batch, _checksum(options), np.int32)
-        return cls(options, outside, len(batch), key if is_tracing() else jax.device_put(key))
+        make_key = _key.__wrapped__ if is_tracing() else _key
+        return cls(options, outside, len(batch), make_key(_checksum(options), batch))
 
     @property
     def options(self) -> IntegrationOptions | None:

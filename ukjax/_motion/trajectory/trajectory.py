@@ -192,7 +192,7 @@ class Trajectory(eqx.Module):
 
     def with_plan(self, plan: Plan) -> "Trajectory":
         """This trajectory with its plan, which is neither a leaf nor part of the tree structure."""
-        return self._remembering(plan=plan)
+        return Trajectory._remembering(self, plan=plan)  # a bound method would flatten the model
 
     @property
     def integration(self) -> IntegrationOptions | None:
