@@ -134,9 +134,14 @@ def settle(setting: Setting, t: Array, q: Array, v: Array, mode: ContactMode) ->
 
 def correction(response: Response, acting: Bool[Array, " rows"], rows: Float[Array, " rows"]) -> Float[Array, " n"]:
     """Change (n,) that moves the ``acting`` rows by ``rows``, and is the smallest in the metric of M."""
+    return multipliers(response, acting, rows) @ response.directions
+
+
+def multipliers(response: Response, acting: Bool[Array, " rows"], rows: Float[Array, " rows"]) -> Float[Array, " rows"]:
+    """The multipliers (rows,) of ``response.directions`` in that change."""
     s, D = response.scale, (acting & response.movable).astype(rows.dtype)
     G = D[:, None] * (s[:, None] * response.W * s) * D + jnp.diag(1 - D)
-    return (s * D * solve_regularised(G, D * s * rows)) @ response.directions
+    return s * D * solve_regularised(G, D * s * rows)
 
 
 def transition(

@@ -339,9 +339,9 @@ def _integrate_with_contact(model, state, dt, u, method, steps):
         def advance(carry, i):
             q, v, impulse, off, solved = carry
             step_scale = scale.of_rows(driven, t + i * h, q, v) if driven.enforced else scale
-            after, step_off, _ = corrected_step(setting, t + i * h, h, q, v, impulse, levels, step_scale)
+            after, q, v, step_off, _ = corrected_step(setting, t + i * h, h, q, v, impulse, levels, step_scale)
             impulse = jax.lax.stop_gradient(after.impulse)
-            return (after.q, after.v, impulse, off | step_off, solved & after.solved), None
+            return (q, v, impulse, off | step_off, solved & after.solved), None
 
         no_impulse = jnp.zeros(setting.layout.rows, q.dtype)
         start = q, v, no_impulse, jnp.asarray(False), jnp.asarray(True)

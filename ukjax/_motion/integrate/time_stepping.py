@@ -61,10 +61,12 @@ class LoopState(NamedTuple):
 
 
 class CorrectedStep(NamedTuple):
-    """A step with its drift correction; whether its end is off the constraints, and whether the method was not
+    """A step, its end (q, v) after the projections; whether that is off the constraints, and whether the method was not
     applicable."""
 
     step: MoreauJeanStep
+    q: Float[Array, " nq"]
+    v: Float[Array, " n"]
     off: Bool[Array, ""]
     needs_fallback: Bool[Array, ""]
 
@@ -83,14 +85,15 @@ def corrected_step(
     taken = moreau_jean_step(setting, t, h, q, v, guess)
 
     def project(state, _):
-        q, v, _, needs_fallback = state
-        q = push_out(setting, t + h, q, taken.response)
-        end = correct_drift(setting.system, t + h, q, v, levels, scale)
-        return (end.q, end.v, end.off, needs_fallback | end.needs_fallback), None
+        end, _, needs_fallback = state
+        end = push_out(setting, t + h, end, taken.response, taken.pull)
+        corrected = correct_drift(setting.system, t + h, end.q, end.v, levels, scale)
+        end = end._replace(q=corrected.q, v=corrected.v)
+        return (end, corrected.off, needs_fallback | corrected.needs_fallback), None
 
-    state = taken.q, taken.v, jnp.asarray(False), taken.response.needs_fallback
-    (q, v, off, needs_fallback), _ = jax.lax.scan(project, state, length=PROJECTIONS)
-    return CorrectedStep(taken._replace(q=q, v=v), off, needs_fallback)
+    state = taken.end, jnp.asarray(False), taken.response.needs_fallback
+    (end, off, needs_fallback), _ = jax.lax.scan(project, state, length=PROJECTIONS)
+    return CorrectedStep(taken, end.q, end.v, off, needs_fallback)
 
 
 @jit_batch
@@ -119,17 +122,17 @@ def _solve_one(problem, start, ts, per_interval):
         h = (t1 - t0) / count
 
         def advance(state, i):
-            after, off, fallback = corrected_step(
+            after, q, v, off, fallback = corrected_step(
                 setting, t0 + i * h, h, state.q, state.v, state.impulse, levels, scale
             )
             is_running = ~state.stopped
-            not_finite = ~finite(after.q, after.v)
+            not_finite = ~finite(q, v)
             taken = checkpoint_name(is_running & ~not_finite & after.solved, SAVED_NAME)
             choose = lambda new, old: jax.tree.map(lambda x, y: jnp.where(taken, x, y), new, old)
             changed = jnp.any(after.mode.closed != state.mode.closed)
             return LoopState(
-                q=choose(after.q, state.q),
-                v=choose(after.v, state.v),
+                q=choose(q, state.q),
+                v=choose(v, state.v),
                 impulse=jax.lax.stop_gradient(choose(after.impulse, state.impulse)),
                 mode=choose(after.mode, state.mode),
                 first_mode=jax.tree.map(
