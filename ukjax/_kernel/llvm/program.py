@@ -345,6 +345,7 @@ class Program:
         is_common = lambda x: not isinstance(x, Number) or x.index in self.common
         if self.unbatched:
             return
+        pending: dict[int, list[Operand] | None] = {}  # operands of the stores of a memory that are not yet common
         for statement in self.top.statements:
             if isinstance(statement, int):
                 _, parameters, operands = self.operations[statement]
@@ -366,13 +367,21 @@ class Program:
                 ):
                     self.common.add(statement)
             elif isinstance(statement, Store) and id(statement.memory) not in self.varying_memories:
-                stores = self.stores[id(statement.memory)]
-                if any(isinstance(store, Fill) for store, _ in stores):
-                    continue
-                if all(block is self.top for _, block in stores) and all(
-                    map(is_common, (x for store, _ in stores for x in self.operands_of(store)))
-                ):
-                    self.common_memories.add(id(statement.memory))
+                memory = id(statement.memory)
+                if memory not in pending:
+                    pending[memory] = self._stored_at_top(memory)
+                operands = pending[memory]
+                while operands and is_common(operands[-1]):
+                    operands.pop()
+                if operands is not None and not operands:
+                    self.common_memories.add(memory)
+
+    def _stored_at_top(self, memory):
+        """Return the operands of all stores of a memory, or None if some are within loops or choices or fill it."""
+        stores = self.stores[memory]
+        if any(isinstance(store, Fill) or block is not self.top for store, block in stores):
+            return None
+        return [x for store, _ in reversed(stores) for x in self.operands_of(store)]
 
     def _nodes(self, block: Block) -> Iterator[Any]:
         """Yield the needed runs, loops and choices of a block."""

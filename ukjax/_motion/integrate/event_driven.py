@@ -23,12 +23,12 @@ from jaxtyping import Array, Bool, Float, Int
 from ..._contact.crossing import GapCrossing, first_crossing, first_release
 from ..._contact.history import MAX_IMPACTS, ContactHistory
 from ..._contact.mode import ContactMode, InContact, all_open, event_values, forces_in
-from ..._contact.rows import gaps
+from ..._contact.rows import gaps, layout_of
 from ..._contact.transition import directions_along, settle, transition
 from ..._kinematic_map import rate
 from ..._run.compile import jit_batch
 from ..._solve import AbstractMethod
-from ..._system import kinematic_map_of
+from ..._system import kinematic_map_of, nonsmooth_of
 from ..event import MAX_EVENTS, EventHistory, Step, check_event, names_of, on_surface
 from ..fallback.policy import solve_eagerly
 from ..plan import Plan
@@ -192,7 +192,9 @@ def _write(output, entries, put_entry):
 
 
 def _put(into, index, value, wanted):
-    return into.at[jnp.where(wanted, index, len(into))].set(value, mode="drop")
+    """``into`` with row ``index`` replaced if ``wanted``. Kernels update slices in place; scatters compare each row."""
+    old = jax.lax.dynamic_index_in_dim(into, index, keepdims=False)
+    return jax.lax.dynamic_update_index_in_dim(into, jnp.where(wanted, value, old), index, 0)
 
 
 def _forward_loop(is_running, body, write, state):
@@ -221,20 +223,22 @@ def _reversible_loop(is_running, body, write, state, compile_body):
 
 @jit_batch
 def _solve(start, problem):
-    one = lambda start, ts: _solve_one(problem, start, ts, _forward_loop, derivatives=False)
-    return _for_each(compiled(one, problem.model, start.q, start.v), start, problem)
+    kernel = lambda loop: compiled(loop, problem.model, start.q, start.v)
+    one = lambda start, ts: _solve_one(problem, start, ts, _forward_loop, False, kernel)
+    return _for_each(one, start, problem)
 
 
 @jit_batch
 def _solve_forward(start, problem):
-    one = lambda start, ts: _solve_one(problem, start, ts, _forward_loop, derivatives=True)
-    return _for_each(compiled(one, problem.model, start.q, start.v), start, problem)
+    kernel = lambda loop: compiled(loop, problem.model, start.q, start.v)
+    one = lambda start, ts: _solve_one(problem, start, ts, _forward_loop, True, kernel)
+    return _for_each(one, start, problem)
 
 
 @jit_batch
 def _solve_reverse(start, problem):
     loop = partial(_reversible_loop, compile_body=lambda body: compiled(body, problem.model, start.q, start.v))
-    one = lambda start, ts: _solve_one(problem, start, ts, loop, derivatives=True)
+    one = lambda start, ts: _solve_one(problem, start, ts, loop, True)
     return _for_each(one, start, problem)
 
 
@@ -274,21 +278,29 @@ def contact_loop(
         progress=False,
         attempt=method,
     )
-    solution = _solve_one(problem, start, ts, _forward_loop, derivatives=True)
+    solution = _solve_one(problem, start, ts, _forward_loop, True)
     return solution.q, solution.v, solution.result == NEEDS_FALLBACK
 
 
-def _solve_one(problem, start, ts, loop, derivatives):
-    model, q0, v0, scale = problem.model_of(start.numbers), start.q, start.v, start.scale
+def _solve_one(problem, start, ts, loop, derivatives, compile_loop=lambda loop: loop):
+    """The solution for one start. ``compile_loop`` is applied to the loop alone: a kernel writes out operations on the
+    samples one by one."""
+    q0, v0 = start.q, start.v
     for event in problem.events:
         check_event(event, ts[0], q0, v0)
-    setting = setting_of(model, problem.current_method, ts[0], q0, v0, scale)
-    surfaces = Surfaces.of(problem.events, kinematic_map_of(model), scale, ts[0], q0, v0)
-    layout, events = setting.layout, len(problem.events)
-    state = _initial_state(layout, events, q0, v0), _initial_output(layout, events, ts.size, q0, v0)
-    is_running = lambda state: state.result == RUNNING
-    body = lambda state: _iterate(problem, setting, surfaces, ts, scale, derivatives, state)
-    last, output = loop(is_running, body, _write, state)
+    layout = layout_of(nonsmooth_of(problem.model), ts[0], q0, v0)
+    events = len(problem.events)
+
+    def run(start, ts):
+        model, q, v, scale = problem.model_of(start.numbers), start.q, start.v, start.scale
+        setting = setting_of(model, problem.current_method, ts[0], q, v, scale)
+        surfaces = Surfaces.of(problem.events, kinematic_map_of(model), scale, ts[0], q, v)
+        state = _initial_state(layout, events, q, v), _initial_output(layout, events, ts.size, q, v)
+        is_running = lambda state: state.result == RUNNING
+        body = lambda state: _iterate(problem, setting, surfaces, ts, scale, derivatives, state)
+        return loop(is_running, body, _write, state)
+
+    last, output = compile_loop(run)(start, ts)
     reached = (jnp.arange(ts.size) < last.sample)[:, None]
     split = lambda state: jnp.split(state, [q0.size], axis=1)
     (q, v), before = split(jnp.where(reached, output.state, jnp.nan)), split(output.event_states)
@@ -402,13 +414,15 @@ def _gaps_along(setting, step_taken, t0, x):
 def _iterate(problem, setting, surfaces, ts, scale, derivatives, state: LoopState) -> tuple[LoopState, Entries]:
     """One step, and what changes at its end: events, and the contact mode."""
     layout, system, method = setting.layout, setting.system, problem.current_method
-    t0, times, least = ts[0], ts - ts[0], SMALLEST_STEP * (ts[-1] - ts[0])
+    t0, span = ts[0], ts[-1] - ts[0]
+    least = SMALLEST_STEP * span
     t, q, v, mode, sample = state.t, state.q, state.v, state.mode, state.sample
     first = state.steps < 0
-    target, is_sample = times[sample], jnp.asarray(True)
+    target, is_sample = ts[sample] - t0, jnp.asarray(True)
     if problem.counts is not None:
-        before = times[jnp.maximum(sample - 1, 0)]
-        count = jnp.concatenate([jnp.ones(1, np.int32), problem.counts.per_interval])[sample]
+        interval = jnp.maximum(sample - 1, 0)
+        before = ts[interval] - t0
+        count = jnp.where(sample > 0, problem.counts.per_interval[interval], 1)
         is_sample = state.taken + 1 >= count
         target = jnp.where(is_sample, target, before + (state.taken + 1) * (target - before) / count)
     remaining = target - t
@@ -434,7 +448,7 @@ def _iterate(problem, setting, surfaces, ts, scale, derivatives, state: LoopStat
     q1, v1, false = stepped.q, stepped.v, jnp.asarray(False)
     outlook = Outlook(state.values, false, h, jnp.zeros(state.values.size, bool), false)
     needs_fallback = inside = false
-    share = jax.lax.stop_gradient(h / times[-1])
+    share = jax.lax.stop_gradient(h / span)
     if layout.rows:
         q1, v1, contacts, response = settle(setting, t0 + t1, q1, v1, mode)
         forces = forces_in(mode, contacts, response, layout)

@@ -99,21 +99,55 @@ def corrected_step(
 @jit_batch
 def _solve(start, problem):
     one = lambda start, ts, per_interval: _solve_one(problem, start, ts, per_interval)
-    one = compiled(one, problem.model, start.q, start.v)
     if start.q.ndim == 1:
         return one(start, problem.ts, problem.counts.per_interval)
     return jax.vmap(one, (0, None, None))(start, problem.ts, problem.counts.per_interval)
 
 
 def _solve_one(problem, start, ts, per_interval):
-    system, scale = problem.model_of(start.numbers), start.scale
+    """The solution for one start. Only the loop is a kernel, which writes out operations on samples one by one."""
+    method = problem.current_method
+    # The first interval has length zero: its only step projects the start, and applies impacts at the first time.
+    ends = jnp.concatenate([ts[:1], ts])
+    intervals = ends[:-1], ends[1:], jnp.concatenate([jnp.ones_like(per_interval[:1]), per_interval])
+    loop = compiled(lambda start, intervals: _loop(problem, start, intervals), problem.model, start.q, start.v)
+    last, (q, v, mode) = loop(start, intervals)
+    # No impulse acts in a step of length zero: the mode at the first sample is that of the step after it.
+    mode = jax.tree.map(lambda of_first, modes: modes.at[0].set(of_first), last.first_mode, mode)
+    result = classify(
+        needs_fallback=method.has_fallback & last.needs_fallback,
+        finished=~(last.stopped | (method.has_fallback & last.needs_fallback)),
+        no_mode=last.no_mode,
+        off=last.off,
+        not_finite=last.not_finite,
+    )
+    none, zero = jnp.zeros((0,), q.dtype), jnp.zeros((), np.int32)
+    contacts = ContactHistory(
+        closed=mode.closed,
+        sticking=mode.sticking,
+        direction=mode.direction,
+        impact_times=none,
+        impulses=jnp.zeros((0, last.impulse.size), q.dtype),
+        impacts=zero,
+        changes=last.changes,
+        grazing=jnp.asarray(False),
+    )
+    t = reached_times(ts, q, v)
+    end = jnp.where(last.stopped, jnp.nanmax(t), ts[-1])
+    displaced = start.displaced(jnp, q[0], v[0])
+    return Solution(t, q, v, result, last.taken - 1, (end, last.q, last.v), displaced, contacts)
+
+
+def _loop(problem, start, intervals):
+    """The state after the last interval, and q, v and the mode at the end of each."""
+    t, system, scale = intervals[0][0], problem.model_of(start.numbers), start.scale
     method = problem.current_method
     levels = method if isinstance(method, MethodPerLevel) else same_at_every_level(method)
-    setting = setting_of(system, method, ts[0], start.q, start.v, scale)
+    setting = setting_of(system, method, t, start.q, start.v, scale)
     false, zero = jnp.asarray(False), jnp.zeros((), np.int32)
 
     none = all_open(setting.layout, start.q.dtype)
-    inside = jnp.any(gaps(system.nonsmooth, ts[0], start.q) < -setting.max_penetration)
+    inside = jnp.any(gaps(system.nonsmooth, t, start.q) < -setting.max_penetration)
     no_impulse = jnp.zeros(setting.layout.rows, start.q.dtype)
     state = LoopState(start.q, start.v, no_impulse, none, none, inside, false, false, false, zero, zero)
 
@@ -153,31 +187,4 @@ def _solve_one(problem, start, ts, per_interval):
         q, v = (jnp.where(state.stopped, jnp.nan, x) for x in (state.q, state.v))
         return state, (q, v, state.mode)
 
-    # The first interval has length zero: its only step projects the start, and applies impacts at the first time.
-    ends = jnp.concatenate([ts[:1], ts])
-    intervals = ends[:-1], ends[1:], jnp.concatenate([jnp.ones_like(per_interval[:1]), per_interval])
-    last, (q, v, mode) = jax.lax.scan(interval, state, intervals)
-    # No impulse acts in a step of length zero: the mode at the first sample is that of the step after it.
-    mode = jax.tree.map(lambda of_first, modes: modes.at[0].set(of_first), last.first_mode, mode)
-    result = classify(
-        needs_fallback=method.has_fallback & last.needs_fallback,
-        finished=~(last.stopped | (method.has_fallback & last.needs_fallback)),
-        no_mode=last.no_mode,
-        off=last.off,
-        not_finite=last.not_finite,
-    )
-    none = jnp.zeros((0,), q.dtype)
-    contacts = ContactHistory(
-        closed=mode.closed,
-        sticking=mode.sticking,
-        direction=mode.direction,
-        impact_times=none,
-        impulses=jnp.zeros((0, setting.layout.rows), q.dtype),
-        impacts=zero,
-        changes=last.changes,
-        grazing=jnp.asarray(False),
-    )
-    t = reached_times(ts, q, v)
-    end = jnp.where(last.stopped, jnp.nanmax(t), ts[-1])
-    displaced = start.displaced(jnp, q[0], v[0])
-    return Solution(t, q, v, result, last.taken - 1, (end, last.q, last.v), displaced, contacts)
+    return jax.lax.scan(interval, state, intervals)
