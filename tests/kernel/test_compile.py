@@ -91,6 +91,16 @@ def test_programs_are_dropped_when_there_are_too_many(monkeypatch):
         assert len(compile._programs) <= 16
 
 
+def test_memory_maps_of_other_programs_do_not_empty_the_cache(monkeypatch):
+    """Else each call would compile again."""
+    monkeypatch.setattr(compile, "MAX_MAPS", 0)
+    traced = []
+    programs = [jit_unoptimised(lambda x, i=i: traced.append(i) or i * x) for i in range(20)]
+    for program in 2 * programs:
+        program(jnp.ones(2))
+    assert traced == list(range(20))
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="the system does not tell of maps")
 def test_a_process_that_defines_one_model_after_the_other_does_not_grow(monkeypatch):
@@ -101,6 +111,7 @@ def test_a_process_that_defines_one_model_after_the_other_does_not_grow(monkeypa
     others = lambda: compile._maps() - compile._kernel_maps
     limit, kernels = others() + 200, compile._kernel_maps
     monkeypatch.setattr(compile, "MAX_MAPS", limit)
+    monkeypatch.setattr(compile, "MIN_PROGRAMS", 8)
     maps = []
     for i in range(1, 13):
         spring = uk.System(uk.MassForce(jnp.eye(1), lambda t, q, v, i=i: -i * q))

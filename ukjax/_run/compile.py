@@ -27,7 +27,10 @@ from .._jaxpr.tracing import is_traced, is_tracing, settings_number
 from .._outside import external_values, external_values_of_structure, has_outside_code
 
 MAX_PROGRAMS = 512
-MAX_MAPS = 5000  # memory maps, kernels excluded; beyond it, programs are dropped
+MIN_PROGRAMS = 64
+"""Programs that are kept even if the process has too many memory maps. Those may belong to programs of the user, and
+without a few programs of its own ``simulate`` would compile in every call."""
+MAX_MAPS = 20_000  # memory maps, kernels excluded; beyond it, programs are dropped
 MAX_KERNEL_MAPS = 40_000  # memory maps of kernels; never unloaded, since any program may call them
 MAPS = Path("/proc/self/maps")
 
@@ -180,7 +183,7 @@ def _drop():
 
     The memory of a program is freed with its function: JAX's own caches do not hold it.
     """
-    while _programs and (len(_programs) >= MAX_PROGRAMS or _maps() - _kernel_maps > MAX_MAPS):
+    while len(_programs) >= MAX_PROGRAMS or len(_programs) >= MIN_PROGRAMS and _maps() - _kernel_maps > MAX_MAPS:
         for _ in range(-(-len(_programs) // 8)):
             _programs.popitem(last=False)
 
