@@ -125,8 +125,8 @@ def assert_same_types(found, expected):
 
 def cases(quick, *others):
     """Problems with kinds of steps, of which all but the first are slow."""
-    ids = lambda case: {"id": ", ".join(case)}
-    return [pytest.param(*quick, **ids(quick)), *(pytest.param(*case, marks=slow, **ids(case)) for case in others)]
+    marks = lambda case: [] if case == quick else slow
+    return [pytest.param(*case, marks=marks(case), id=", ".join(case)) for case in (quick, *others)]
 
 
 # Each problem is here or in the next test with fixed or adaptive steps, both kinds with each list of calls.
