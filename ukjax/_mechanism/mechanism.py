@@ -847,7 +847,7 @@ def _joined(parts):
     """The parts as one vector. Known numbers are joined by NumPy: JAX would compile a program for each shape."""
     if is_eager(parts):
         return jax.device_put(np.concatenate([np.zeros(0), *(np.ravel(np.asarray(x)) for x in parts)]))
-    return jnp.concatenate([jnp.zeros(0), *map(jnp.ravel, parts)])
+    return jnp.concatenate([jnp.zeros(0), *(jnp.ravel(jnp.asarray(x)) for x in parts)])
 
 
 def _replaced(x, i, value):
