@@ -41,7 +41,7 @@ def check_task(model: AbstractSystem | Callable, problem: Problem, start: Initia
         _warn_of_freedom(model, matrices, scale)
         return
     # Check the model and the constraints first: they may be the cause.
-    check_terms(model.passive(t[0], q[0], v[0]), f" at t = {float(t[0]):g} s")
+    check_terms(model.passive(*jax.device_put((t[0], q[0], v[0]))), f" at t = {float(t[0]):g} s")
     if problem.projection:
         check_consistent(model, problem.begin, start.q, start.v, start.scale)
     member, complaint = failure
@@ -163,7 +163,8 @@ def _first_unreachable(system, t, q, v, scale):
     if not failing.size:
         return None, matrices
     i = int(failing[0])
-    labels = names_of(task_of(system), lambda c: c.rows(t[i], q[i], v[i])[1])
+    at = jax.device_put((t[i], q[i], v[i]))  # functions of the user take arrays of JAX
+    labels = names_of(task_of(system), lambda c: c.rows(*at)[1])
     return (i, shortfall(jax.tree.map(lambda x: x[i], command), labels, terms[i])), matrices
 
 
