@@ -82,7 +82,7 @@ def run(script, folder):
     """Seconds from the signal to the answer and to the end of the process, its exit code, and what it said."""
     environment = os.environ | {"XDG_CACHE_HOME": str(folder), "EQX_ON_ERROR": "off"}
     done = subprocess.run(
-        [sys.executable, "-c", HEAD + script], capture_output=True, text=True, timeout=40, cwd=folder, env=environment
+        [sys.executable, "-c", HEAD + script], capture_output=True, text=True, timeout=150, cwd=folder, env=environment
     )
     ended = time.time()
     times = {word: float(at) for word, at in re.findall(r"(at|answered) ([\d.]+)", done.stdout)}
