@@ -26,6 +26,11 @@ class FlattenedOnce(eqx.Module):
         super().__init_subclass__(**arguments)
         _classes.add(cls)
 
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Set a field, which is possible in ``__init__`` only. What follows from the earlier fields is forgotten."""
+        super().__setattr__(name, value)
+        remembered_by(self).clear()
+
     def __getstate__(self) -> dict[str, Any]:
         """The fields, without what is remembered."""
         return dict(self.__dict__)

@@ -487,10 +487,18 @@ def test_what_a_mechanism_remembers_is_no_part_of_it():
         assert same is mechanism or flat_of(same) is not flat_of(mechanism)
 
 
-def test_leaves_in_a_list_are_found_again():
+def test_leaves_that_change_are_found_again():
     class Listed(FlattenedOnce):
         numbers: list[float]
 
+    class Doubled(FlattenedOnce):
+        number: float
+
+        def __init__(self, number):
+            self.number = number
+            self.number = 2 * flat_of(self).leaves[0]
+
+    assert flat_of(Doubled(1.0)).leaves == [2.0]
     listed = Listed([1.0])
     assert flat_of(listed).leaves == [1.0]
     listed.numbers.append(2.0)

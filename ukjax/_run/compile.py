@@ -104,8 +104,8 @@ class Program:
         with _compiling:
             executable = _cached(key)
             if executable is None:
-                lowered = self._compiled(static, arrays).lower(*arrays)
-                executable = _cached(key, lambda: lowered.compile())
+                compiled = self._compiled(static, arrays).lower(*arrays).compile()
+                executable = _cached(key, lambda: compiled)
         return lambda *others: join(executable(*others))
 
     def lower(self, *arguments: Any) -> jax.stages.Lowered:
