@@ -156,10 +156,10 @@ def _first_unreachable(system, t, q, v, scale):
     Also W B and A at all states, if the control serves the task alone.
     """
     command, terms, matrices = jax.tree.map(np.asarray, _commands(system, t, q, v, scale.unit))
-    first_failing = lambda: np.flatnonzero(~np.all(np.abs(command.unreachable) <= UNREACHED * terms, axis=-1))[:1]
-    if first_failing().size:  # perhaps only rounding of terms of b that cancel: finding their sizes takes time
+    is_reached = lambda terms: np.all(np.abs(command.unreachable) <= UNREACHED * terms, axis=-1)
+    if not np.all(is_reached(terms)):  # it may be rounding of terms of b that cancel, whose sizes take time to find
         terms = terms + np.asarray(_sizes_of_b(system, t, q, v, scale))
-    failing = first_failing()
+    failing = np.flatnonzero(~is_reached(terms))
     if not failing.size:
         return None, matrices
     i = int(failing[0])
@@ -230,7 +230,7 @@ def _sizes_of_b(system, t, q, v, scale):
 
 
 def _per_state(function, *arrays):
-    """``jax.vmap``, without its cost in time of tracing for a single state."""
+    """``function`` of each state. A single state is not mapped: ``jax.vmap`` would double the time of tracing."""
     if len(arrays[0]) > 1:
         return jax.vmap(function)(*arrays)
     return jax.tree.map(lambda x: x[None], function(*jax.tree.map(lambda x: x[0], arrays)))
