@@ -24,8 +24,6 @@ from ukjax.__main__ import parser
 from .checks import CHECKS
 from .pages import DOCS, README, ROOT, blocks, code, name_of, numbers, pages, run, words
 
-pytestmark = pytest.mark.optimised
-
 PAGES = pages()
 QUICK = README, DOCS / "guides" / "events.md"
 """Pages whose code runs with the default tests."""
@@ -205,7 +203,7 @@ def site(tmp_path_factory):
         (source.parent / beside).symlink_to(ROOT / beside)
     command = [sys.executable, "-m", "sphinx", "-W", "--keep-going", "-q", "-b", "html", str(source), str(built)]
     environment = dict(os.environ, PYTHONPATH=str(ROOT), JAX_PLATFORMS="cpu")
-    done = subprocess.run(command, capture_output=True, text=True, env=environment)
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=360)
     assert done.returncode == 0, done.stderr
     return built
 

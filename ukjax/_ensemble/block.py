@@ -29,7 +29,7 @@ from .._motion.result import NOT_ASSEMBLED, ended_well, finite
 from .._motion.stepper.drift_correction import same_at_every_level
 from .._motion.stepper.scaling import scale_of
 from .._motion.trajectory.trajectory import OBSERVED, Trajectory
-from .._run.compile import jit_batch
+from .._run.compile import jit_batch, jit_unoptimised
 from .._system import AbstractSystem
 from .._with_states import plant_of, with_initial_states
 from .fixed_entries import with_fixed_entries
@@ -110,7 +110,7 @@ def run_block(
     """Simulate the members of one block, at most ``task.size``. Returns the kept arrays by name, (members, ...)."""
     members = len(numbers)
     padded = _padded(task, numbers, q0, v0)
-    samples = _simulated(task, *_initial_states(task, *padded))
+    samples = _simulated(task, *_initial_states(task, members, *padded))
     succeeded = ended_well(samples.result)
     if task.keep == "end":
         kept = {"q": jnp.where(succeeded[:, None], samples.last[1], jnp.nan)[:, None]}
@@ -162,7 +162,7 @@ def _all_failed(problem, start) -> Solution:
 
 def start_found(task: Task, numbers: np.ndarray, q0: np.ndarray, v0: np.ndarray) -> Bool[np.ndarray, " some"]:
     """Whether each member has a start on the constraints. At most one block of members."""
-    return _initial_states(task, *_padded(task, numbers, q0, v0))[1][: len(numbers)]
+    return _initial_states(task, len(numbers), *_padded(task, numbers, q0, v0))[1][: len(numbers)]
 
 
 def _padded(task, *arrays):
@@ -171,19 +171,26 @@ def _padded(task, *arrays):
     return [jnp.asarray(np.pad(x, ((0, missing), (0, 0)), mode="edge"), task.problem.ts.dtype) for x in arrays]
 
 
-def _initial_states(task, numbers, q0, v0) -> tuple[InitialState, Bool[np.ndarray, " members"]]:
-    """The initial states of the members, and whether each member has one."""
-    start, has_start = _run(_project_near, task, numbers, q0, v0)
+def _initial_states(task, members, numbers, q0, v0) -> tuple[InitialState, Bool[np.ndarray, " members"]]:
+    """The initial states of the members, and whether each one has it. Rows from ``members`` on are padding."""
+    method = task.problem.method
+    fast = method.fast_path() or method
+    start, has_start = _run(_project_near, task, fast, numbers, q0, v0)
+    if not task.problem.projection or np.all(has_start):
+        return start, np.asarray(has_start)
+    if fast is not method:  # redundant rows are left to the method itself
+        by_method, found = _run(_project_near, task, method, numbers, q0, v0)
+        start = jax.tree.map(lambda x, y: jax.vmap(jnp.where)(has_start, x, y), start, by_method)
+        has_start = has_start | found
     has_start = np.array(has_start)
-    unsolved = np.flatnonzero(~has_start)
-    if not unsolved.size or not task.problem.projection:
-        return start, has_start
-    for part in np.split(unsolved, range(SEARCH_BATCH, unsolved.size, SEARCH_BATCH)):
+    unsolved = np.flatnonzero(~has_start[:members])
+    for part in (unsolved[i : i + SEARCH_BATCH] for i in range(0, unsolved.size, SEARCH_BATCH)):
         padded = np.pad(part, (0, SEARCH_BATCH - part.size), mode="edge")
         projected, converged = _run(_project_by_search, task, numbers[padded], q0[padded], v0[padded])
         start = jax.tree.map(lambda x, y, rows=part: x.at[rows].set(y[: rows.size]), start, projected)
         has_start[part] = np.asarray(converged)[: part.size]
-    return start, has_start
+    last = np.minimum(np.arange(task.size), members - 1)  # rows of padding are copies of the last member
+    return jax.tree.map(lambda x: x[last], start), has_start[last]
 
 
 def unprojected_start(task: Task, numbers: Array, q: Array, v: Array) -> tuple[Any, Array, Array]:
@@ -212,19 +219,19 @@ def starts(task: Task, numbers: Array, q0: Array, v0: Array) -> InitialState:
     return jax.vmap(lambda *member: _initial_state(task, task.model_of(member[0]), *member))(numbers, q0, v0)
 
 
-@jit_batch
-def _project_near(task, numbers, q0, v0):
-    """Project the starts by Newton's method with the fast-path solver; returns them, and whether each has converged."""
-    problem, fast = task.problem, task.problem.method.fast_path()
+@jit_unoptimised
+def _project_near(task, method, numbers, q0, v0):
+    """Project the starts by Newton's method with a linear solver; returns them, and whether each has converged."""
+    problem = task.problem
 
     def project_one(numbers, q, v):
         model, q, v = unprojected_start(task, numbers, q, v)
         converged = finite(q, v)
-        if problem.projection and fast is not None and isinstance(model, AbstractSystem):
+        if problem.projection and isinstance(model, AbstractSystem):
             t = problem.ts[0]
             constrained = task.with_fixed_entries(model, q, v)
             chart, x, sizes = chart_at(constrained, q, v, scale_of(constrained, t, q, v))
-            x, v, on_constraints = project_by_newton(chart, t, x, v, sizes, same_at_every_level(fast))
+            x, v, on_constraints = project_by_newton(chart, t, x, v, sizes, same_at_every_level(method))
             q = point_of(chart, x)
             converged = converged & on_constraints
         elif problem.projection:
@@ -234,7 +241,7 @@ def _project_near(task, numbers, q0, v0):
     return jax.vmap(project_one)(numbers, q0, v0)
 
 
-@jit_batch
+@jit_unoptimised
 def _project_by_search(task, numbers, q0, v0):
     """Project the starts by a global search, one member after the other; returns them, and whether each was found."""
 

@@ -65,7 +65,8 @@ def _in_parallel(plan, chunks, devices, threads):
 
     def block(first, last):
         i = next(counter) % len(devices)
-        with jax.default_device(devices[i]):
+        # Setting a device compiles all programs again, so the only one is not set.
+        with jax.default_device(devices[i]) if len(devices) > 1 else contextlib.nullcontext():
             return run_block(tasks[i], *plan.given(first, last))
 
     parts = (part for chunk in chunks for part in blocks_of(chunk, plan.block))

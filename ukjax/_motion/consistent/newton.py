@@ -6,8 +6,10 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
+from ..._kernel import per_member
 from ..._system import AbstractSystem, mass_of
 from ..stepper.drift_correction import MethodPerLevel
+from ..stepper.limits import MAX_SIZE_OF_SINGLE_KERNEL
 from ..stepper.scaling import Scale
 
 MAX_ITERATIONS = 200
@@ -81,6 +83,11 @@ def project_by_newton(
     levels: MethodPerLevel,
 ) -> tuple[Float[Array, " nq"], Float[Array, " n"], Bool[Array, ""]]:
     """The nearest point for a start close to the constraints, by the fast path; and whether it is certain."""
+    small = q0.size <= MAX_SIZE_OF_SINGLE_KERNEL  # then a kernel takes less time to compile
+    return (per_member(_project) if small else _project)(system, t, q0, v0, scale, levels)
+
+
+def _project(system, t, q0, v0, scale, levels):
     if (
         system.constraints
         and system.control is None

@@ -11,7 +11,6 @@ from ..._check import as_array, as_number, check_finite, kind_of
 from ..._check_terms import check_terms
 from ..._errors import InputError
 from ..._jaxpr.tracing import is_eager, without_derivatives
-from ..._kernel import per_member
 from ..._precision import Numbers
 from ..._run.compile import jit_unoptimised
 from ..._solve import AbstractMethod, choose
@@ -22,7 +21,6 @@ from ..diagnose.motion import check_model, worst_of, worst_row
 from ..fallback.sparsity import with_sparsity
 from ..inputs import canonicalise, check_kinematic_map
 from ..stepper.drift_correction import same_at_every_level
-from ..stepper.limits import MAX_SIZE_OF_SINGLE_KERNEL
 from ..stepper.scaling import scales
 from .local_chart import chart_at, point_of
 from .locked import locked
@@ -31,7 +29,7 @@ from .optimality import with_derivatives
 from .search_numpy import SearchResult, search
 from .search_traced import project_by_search
 
-_project_by_search = jit_unoptimised(project_by_search)
+_project_by_newton, _project_by_search = jit_unoptimised(project_by_newton), jit_unoptimised(project_by_search)
 
 
 def project(
@@ -143,12 +141,6 @@ def _not_found_text(t, q0, worst):
         f"still has residual {worst.size:.3g} after {MAX_ITERATIONS} iterations. Either the constraints cannot be met "
         "(a path out of reach, links too short), or q0 is too far away: start closer"
     )
-
-
-@jit_unoptimised
-def _project_by_newton(system, t, q0, v0, scale, levels):
-    small = q0.size <= MAX_SIZE_OF_SINGLE_KERNEL  # then a kernel takes less time to compile
-    return (per_member(project_by_newton) if small else project_by_newton)(system, t, q0, v0, scale, levels)
 
 
 @jit_unoptimised
