@@ -146,7 +146,7 @@ def test_many_kernels_are_linked_beside_many_programs(rng):
     for k in range(20):
         by_jax = jax.jit(lambda x, k=k: jnp.sin(x) @ jnp.cos(x).T + jnp.linalg.norm(x - k))(x)
         table = rng.normal(size=400)
-        of = lambda np, x, k=k, table=table: np.cos(x * k) + table[np.clip(x * 9, 0, 399).astype(int)] + k / 7
+        of = lambda xp, x, k=k, table=table: xp.cos(x * k) + table[xp.clip(x * 9, 0, 399).astype(int)] + k / 7
         function = lambda x, of=of, table=table: of(jnp, x, table=jnp.asarray(table))
         found = jax.jit(jax.vmap(uk.per_member(function, strict=True)))(x)
         np.testing.assert_allclose(found, of(np, x), rtol=1e-12, atol=1e-12)
