@@ -22,9 +22,13 @@ APPLIES = {
 
 
 @pytest.fixture(scope="module")
-def systems():
+def cases():
     rng = np.random.default_rng(1992)
-    cases = [hard_case(rng, *SHAPES[i % len(SHAPES)]) for i in range(200)]
+    return [hard_case(rng, *SHAPES[i % len(SHAPES)]) for i in range(200)]
+
+
+@pytest.fixture(scope="module")
+def systems(cases):
     return [(case, exact_acceleration(case)) for case in cases]
 
 
@@ -58,13 +62,12 @@ def test_half_of_the_systems_are_solved_to_a_few_roundings(systems):
 @pytest.mark.parametrize(
     "some", (slice(3, None, 4), pytest.param(slice(None), marks=pytest.mark.slow)), ids=("some", "all")
 )
-def test_reported_rank_is_the_exact_one(systems, method, some):
-    ranks = [(case.rank, int(motion(case, method).rank)) for case, _ in systems[some]]
+def test_reported_rank_is_the_exact_one(cases, method, some):
+    ranks = [(case.rank, int(motion(case, method).rank)) for case in cases[some]]
     assert [pair for pair in ranks if pair[0] != pair[1]] == []
 
 
-def test_the_systems_are_of_every_kind(systems):
-    cases = [case for case, _ in systems]
+def test_the_systems_are_of_every_kind(cases):
     assert all(np.array_equal(exact_product(case), case.A) for case in cases)
     assert sum(not case.independent for case in cases) > 50
     assert sum(not case.definite for case in cases) > 30

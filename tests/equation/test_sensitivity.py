@@ -1,6 +1,6 @@
 """Derivatives of whole motions: by parameters and starts, through every adjoint, against differences."""
 
-from typing import Any, ClassVar
+from typing import Any
 
 import diffrax as dfx
 import equinox as eqx
@@ -11,7 +11,6 @@ import pytest
 import scipy.linalg
 
 import ukjax as uk
-from benchmarks.mechanisms import rockers
 
 from ..mechanisms import Pendulum, redundant_only_on_the_constraint
 
@@ -76,18 +75,15 @@ def test_backwards_gradients_are_those_of_the_motion(differences):
 
 
 def test_a_gradient_that_stops_on_its_way_back_is_an_error():
-    """And one that arrives is right: q = cos(√k t)."""
+    """One that arrives is right, see ``test_backwards_gradients_are_those_of_the_motion``."""
 
-    def end(k, adjoint):
+    def end(k):
         model = uk.System(uk.MassForce(jnp.eye(1), lambda t, q, v: -k * q), ())
-        how = {"drift": "none", "adjoint": adjoint}
+        how = {"drift": "none", "adjoint": dfx.BacksolveAdjoint(max_steps=2)}
         return uk.simulate(model, jnp.ones(1), jnp.zeros(1), [0.0, 1.0, 1.5], **how).q[-1, 0]
 
-    slope, k = eqx.filter_jit(jax.grad(end)), 2.0
-    exact = -np.sin(np.sqrt(k) * 1.5) * 1.5 / (2 * np.sqrt(k))
-    assert float(slope(k, dfx.BacksolveAdjoint())) == pytest.approx(exact, rel=1e-7)
     with pytest.raises(eqx.EquinoxRuntimeError, match="maximum number of solver steps"):
-        slope(k, dfx.BacksolveAdjoint(max_steps=2))
+        eqx.filter_jit(jax.grad(end))(2.0)
 
 
 @pytest.mark.parametrize("how", [{}, {"drift": "none", "event": lambda t, q, v: q[0]}])
@@ -128,7 +124,7 @@ def linear(stiffness, damping):
 
 
 def pendulum_at(angle):
-    """A pendulum of 1 m at rest below or above."""
+    """A pendulum of 1 m at rest, below where the angle is 0."""
     system = uk.System(uk.MassForce(jnp.eye(1), lambda t, q, v: -9.81 * jnp.sin(q)), ())
     generator = np.array([[0.0, 1.0], [-9.81 * np.cos(angle), 0.0]])
     return system, np.array([angle]), lambda end: scipy.linalg.expm(generator * end)[:1]
@@ -136,7 +132,6 @@ def pendulum_at(angle):
 
 AT_REST = {
     "oscillator": (linear([[4.0]], [[0.0]]), 10.0),
-    "pendulum below": (pendulum_at(0.0), 10.0),
     "pendulum above": (pendulum_at(np.pi), 3.0),
     "two time scales": (linear([[1e4 + 1, -1.0], [-1.0, 1.0]], [[0.5, 0.0], [0.0, 0.1]]), 3.0),
 }
@@ -147,9 +142,8 @@ AT_REST = {
     [
         ("oscillator", "reverse"),
         pytest.param("oscillator", "forward", marks=pytest.mark.slow),
-        pytest.param("oscillator", "batch", marks=pytest.mark.slow),
         pytest.param("oscillator", "jit", marks=pytest.mark.slow),
-        *(pytest.param(case, "reverse", marks=pytest.mark.slow) for case in list(AT_REST)[1:]),
+        pytest.param("pendulum above", "reverse", marks=pytest.mark.slow),
         pytest.param("two time scales", "batch", marks=pytest.mark.slow),
     ],
 )
@@ -169,35 +163,27 @@ def test_a_motion_at_rest_has_the_derivatives_of_its_linearisation(case, how):
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-7 * np.max(np.abs(expected)))
 
 
-class Rockers(uk.AbstractSystem):
-    """Three equal rockers with a coupler, one of their twelve rows redundant, and the first rocker's mass a leaf."""
+class Twice(uk.AbstractSystem):
+    """A pendulum by two rows, of which one is redundant but for rounding; its gravity is a leaf."""
 
-    mass: Any
-    nonideal: ClassVar[Any] = None
-    coordinates: ClassVar[Any] = None
+    gravity: Any
 
     @property
     def dynamics(self):
-        inertia = jnp.array([1.0, 1.0, 1 / 12] * 3 + [2.0, 2.0, 2 / 3])
-        return uk.MassForce(
-            lambda t, q: jnp.diag(inertia.at[:3].mul(self.mass)),
-            lambda t, q, v: jnp.zeros(12).at[1::3].set(-9.81 * inertia[1::3]).at[1].mul(self.mass),
-        )
+        return uk.MassForce(jnp.eye(2), lambda t, q, v: jnp.stack([0 * t, -self.gravity]))
 
     @property
     def constraints(self):
-        return rockers().system.constraints
+        return redundant_only_on_the_constraint().constraints
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(900)  # compiling what is rare, the redundant row, takes minutes where the machine is busy
 def test_gradients_over_redundant_rows_are_as_smooth_as_the_motion():
     """Of fixed steps, and so for neighbouring parameters: what rounding makes of a redundant row is in neither."""
-    case = rockers()
 
-    def loss(mass):
-        motion = uk.simulate(Rockers(mass), case.q0, case.v0, np.array([0.0, 0.6]), dt=0.01)
-        return jnp.sum(motion.q[-1] ** 2)
+    def loss(gravity):
+        motion = uk.simulate(Twice(9.81 * gravity), [-0.6, -0.8], [0.0, 0.0], np.array([0.0, 0.6]), dt=0.01)
+        return jnp.sum(motion.q[-1] * jnp.array([1.0, 2.0]))
 
     near = np.linspace(-1e-3, 1e-3, 17)
     both = jax.jit(jax.value_and_grad(loss))

@@ -11,9 +11,8 @@ from jax.extend.core import Jaxpr
 
 import ukjax as uk
 from ukjax._kernel.llvm.machine import warn_no_room
-from ukjax._kernel.per_member import MAX_PROGRAMS_PER_FUNCTION
 from ukjax._run import compile
-from ukjax._run.compile import Program, jit, jit_batch, jit_fast_compile, jit_unoptimised, split
+from ukjax._run.compile import LRUCache, Program, jit, jit_batch, jit_fast_compile, jit_unoptimised, split
 
 
 def sine(x):
@@ -126,6 +125,15 @@ def test_a_process_that_defines_one_model_after_the_other_does_not_grow(monkeypa
 def test_what_was_traced_of_models_that_are_gone_goes_with_them(monkeypatch):
     """It was most of a megabyte for each model, for as long as the process."""
     monkeypatch.setattr(compile, "MAX_PROGRAMS", 4)
+    of = LRUCache.of
+
+    def of_few(cache, key, make):
+        found = of(cache, key, make)
+        while len(cache.values) > 8:
+            cache.values.popitem(last=False)
+        return found
+
+    monkeypatch.setattr(LRUCache, "of", of_few)
 
     def traced(models):
         for i in models:
@@ -134,8 +142,8 @@ def test_what_was_traced_of_models_that_are_gone_goes_with_them(monkeypatch):
         gc.collect()
         return sum(isinstance(x, Jaxpr) for x in gc.get_objects())
 
-    before = traced(range(1, MAX_PROGRAMS_PER_FUNCTION + 4))
-    assert traced(range(101, 109)) <= before + 10
+    before = traced(range(1, 12))
+    assert traced(range(101, 107)) <= before + 10
 
 
 def test_a_process_without_room_for_kernels_goes_on_without(monkeypatch):

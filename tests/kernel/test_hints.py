@@ -90,21 +90,23 @@ def test_derivatives_are_those_of_the_longer_way(rng):
     np.testing.assert_allclose(of_all, alone, rtol=1e-11)
 
 
-@pytest.mark.parametrize("name", ("mobility", pytest.param("compose", marks=pytest.mark.slow)))
-def test_what_is_built_on_the_response_is_the_same(rng, name):
-    """W from the factor, and the multipliers of further rows."""
+def test_what_is_built_on_the_response_is_the_same(rng):
+    """W from the factor, and the motion with further rows: against W = M⁻¹ − M⁻¹Aᵀ(A M⁻¹Aᵀ)⁻¹A M⁻¹."""
     M, Q, A, b = tiled([graded_case(rng, 6, 4, 0.3)])
 
     def further(M, Q, A, b):
         motion = uk.mobility(uk.Terms(M, Q, A[:2], b[:2]))
-        if name == "mobility":
-            return motion.matrix, motion.factor @ motion.factor.T
-        motion = uk.compose(motion, A[2:], b[2:])
-        return motion.acceleration, motion.matrix
+        composed = uk.compose(motion, A[2:], b[2:])
+        return motion.matrix, motion.factor @ motion.factor.T, composed.matrix, composed.acceleration
+
+    def matrix(A):
+        W = np.linalg.inv(M[0])
+        return W - W @ A.T @ np.linalg.solve(A @ W @ A.T, A @ W)
 
     found = jax.jit(jax.vmap(uk.per_member(further)))(M, Q, A, b)
-    for one, alone in zip(found, further(M[0], Q[0], A[0], b[0]), strict=True):
-        np.testing.assert_allclose(one[0], alone, rtol=0, atol=1e-12 * np.abs(alone).max())
+    expected = matrix(A[0, :2]), matrix(A[0, :2]), matrix(A[0]), multiplier_motion(M[0], Q[0], A[0], b[0])
+    for one, by_numpy in zip(found, expected, strict=True):
+        np.testing.assert_allclose(one[0], by_numpy, rtol=0, atol=1e-12 * np.abs(by_numpy).max())
 
 
 def told_apart(x):

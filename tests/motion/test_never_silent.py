@@ -42,38 +42,41 @@ def masses(*m, force=None):
     return uk.MassForce(lambda t, q: jnp.diag(jnp.asarray(m, q.dtype)), lambda t, q, v: force.astype(q.dtype))
 
 
-REACH = (
-    uk.System(masses(1.0, 1.0), uk.Holonomic(lambda t, q: jnp.cos(q[0]) + jnp.cos(q[1]) - 1 - t, name="reach")),
-    [np.pi / 2, 0.0],
-    [-1.0, 0.0],
-)
-JUMP = (
-    uk.System(masses(1.0, 1.0), uk.Holonomic(lambda t, q: q[0] - jnp.where(t > 0.5, 1.0, 0.0) - t / 10, name="path")),
-    [0.0, 0.0],
-    [0.1, 0.3],
-)
+SYSTEMS = {
+    "reach": (
+        uk.System(masses(1.0, 1.0), uk.Holonomic(lambda t, q: jnp.cos(q[0]) + jnp.cos(q[1]) - 1 - t, name="reach")),
+        [np.pi / 2, 0.0],
+        [-1.0, 0.0],
+    ),
+    "jump": (
+        uk.System(
+            masses(1.0, 1.0), uk.Holonomic(lambda t, q: q[0] - jnp.where(t > 0.5, 1.0, 0.0) - t / 10, name="path")
+        ),
+        [0.0, 0.0],
+        [0.1, 0.3],
+    ),
+}
 
-# Each method alone, and each way by the one that is usual.
-every_way_or_method = pytest.mark.parametrize(
-    ("way", "method"), [("one", method) for method in METHODS] + [(way, METHODS[0]) for way in WAYS[1:]]
-)
-every_precision = pytest.mark.parametrize("dtype", [np.float64, np.float32], ids=["double", "single"])
-every_step = pytest.mark.parametrize("steps", STEPS)
+PRECISIONS = [np.float64, np.float32]
+USUAL = [(way, METHODS[0], PRECISIONS[k % 2]) for k, way in enumerate(WAYS)]
+OTHERS = [("one", method) for method in METHODS[1:]]
+"""Each way by the method that is usual, and each other method alone."""
 
 
 @pytest.mark.slow
-@every_way_or_method
-@every_precision
-@every_step
-@pytest.mark.parametrize("system", [REACH, JUMP], ids=["out of reach", "jump"])
+@pytest.mark.parametrize(
+    ("system", "steps", "way", "method", "dtype"),
+    [(system, steps, *how) for system in SYSTEMS for steps in STEPS for how in USUAL]
+    + [("reach", "adaptive", *how, np.float64) for how in OTHERS]
+    + [("jump", "even", *how, np.float32) for how in OTHERS],
+)
 def test_constraints_that_cannot_be_followed(system, way, dtype, method, steps):
-    finished, _ = asked(system[0], system[1], system[2], [0.0, 0.4, 2.0], way, dtype, method, **STEPS[steps])
+    finished, _ = asked(*SYSTEMS[system], [0.0, 0.4, 2.0], way, dtype, method, **STEPS[steps])
     assert not finished.any()
 
 
 @pytest.mark.slow
-@every_way_or_method
-@every_precision
+@pytest.mark.parametrize(("way", "method", "dtype"), USUAL + [(*how, np.float64) for how in OTHERS])
 def test_units_of_any_size(way, dtype, method):
     """A pendulum of 1 µm in metres is that of 1 m, in a thousandth of the time."""
     unit = 2.0**-20
@@ -89,9 +92,9 @@ def test_units_of_any_size(way, dtype, method):
 
 
 @pytest.mark.slow
-@every_way_or_method
-def test_time_that_is_not_counted_from_zero(way, method):
+@pytest.mark.parametrize("way", WAYS)
+def test_time_that_is_not_counted_from_zero(way):
     spring = uk.System(uk.MassForce(lambda t, q: jnp.eye(2), lambda t, q, v: -q), uk.Holonomic(lambda t, q: q[1]))
-    finished, q = asked(spring, [1.0, 0.0], [0.0, 0.0], 1.7e9 + np.array([0.0, 8.0]), way, np.float64, method)
+    finished, q = asked(spring, [1.0, 0.0], [0.0, 0.0], 1.7e9 + np.array([0.0, 8.0]), way, np.float64, METHODS[0])
     assert finished.all()
     np.testing.assert_allclose(q[:, 0], np.cos(8.0), rtol=0, atol=3e-8)

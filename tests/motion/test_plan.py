@@ -28,7 +28,6 @@ def swing(start=START, **options):
         ({"start": BATCH}, "adaptive_batch", "kernels"),
         ({"start": BATCH, "dt": 0.01}, "fixed_step", "number of steps"),
         ({"start": BATCH, "method": uk.Sparse()}, "lanes", "XLA"),
-        ({"event": lambda t, q, v: q[0] + 2}, "diffrax", "event"),
         pytest.param(
             {"solver": dfx.Kvaerno3(), "rtol": 1e-4, "drift": "none"}, "diffrax", "Runge-Kutta", marks=pytest.mark.slow
         ),
@@ -118,9 +117,8 @@ def test_forward_mode_is_recognised():
     assert not any(seen) and len(seen) == 5
 
 
-@pytest.mark.parametrize("differentiate", (jax.jacfwd, jax.jacrev))
-def test_both_modes_of_one_motion_agree_with_differences(differentiate):
+def test_the_forward_mode_of_a_motion_agrees_with_differences():
     end = lambda angle: swing((jnp.stack([jnp.sin(angle), -jnp.cos(angle)]), jnp.zeros(2))).q[-1, 0]
     h = 1e-4
     expected = (end(0.5 + h) - end(0.5 - h)) / (2 * h)
-    assert differentiate(end)(jnp.asarray(0.5)) == pytest.approx(float(expected), rel=1e-6)
+    assert jax.jacfwd(end)(jnp.asarray(0.5)) == pytest.approx(float(expected), rel=1e-6)

@@ -38,12 +38,13 @@ def blown():
 
 
 PENDULUM = Pendulum(), LEVEL, REST
+SPRING = uk.System(uk.MassForce(np.eye(1), lambda t, q, v: -9.81 * q))
 PASSING = uk.Event(lambda t, q, v: q[0], "rising")
 CASES = {
     "finished": (PENDULUM, [0.0, 1.0], {}, FINISHED),
     "even": (PENDULUM, [0.0, 1.0], {"dt": 0.01}, FINISHED),
-    "event": (PENDULUM, [0.0, 1.0], {"event": PASSING}, EVENT),
-    "on its event": ((Pendulum(), [0.0, -1.0], [1.0, 0.0]), [0.0, 1.0], {"event": PASSING}, ON_EVENT),
+    "event": ((SPRING, [-1.0], [0.0]), [0.0, 1.0], {"event": PASSING}, EVENT),
+    "on its event": ((SPRING, [0.0], [1.0]), [0.0, 1.0], {"event": PASSING}, ON_EVENT),
     "most steps": (PENDULUM, [0.0, 10.0], {"max_steps": 4}, MOST_STEPS),
     "out of reach": (stretched(), [0.0, 1.0, 4.0], {}, TOO_SMALL),
     "out of reach in even steps": (stretched(), [0.0, 1.0, 4.0], {"dt": 0.01}, OFF_CONSTRAINTS),

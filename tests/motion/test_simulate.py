@@ -13,7 +13,6 @@ import ukjax as uk
 from ..mechanisms import (
     GRAVITY,
     Pendulum,
-    four_bar,
     pendulum_exact,
     redundant_only_on_the_constraint,
 )
@@ -59,14 +58,6 @@ def test_car_axis_reaches_its_reference():
     assert problem.error(motion.q[-1]) < 5e-10
     v = [-0.0770583684040972358, 0.00744686658723778553, 0.0175568157537232222, 0.770341043779251976]
     np.testing.assert_allclose(motion.v[-1], v, rtol=0, atol=5e-9)
-
-
-def test_four_bar_passes_its_flat_pose():
-    model, q0, v0, exact = four_bar()
-    motion = uk.simulate(model, q0, v0, np.linspace(0, 5, 51))
-    angle = exact(np.asarray(motion.t))
-    assert angle[-1] > np.pi  # it has been flat, where the mechanism has two degrees of freedom
-    np.testing.assert_allclose(motion.q, np.stack([angle, np.full(51, np.pi / 2), angle], axis=-1), rtol=0, atol=1e-6)
 
 
 def test_constant_speed_is_a_constraint_nonlinear_in_velocity():
@@ -123,20 +114,6 @@ def test_a_bare_function_will_do():
     np.testing.assert_allclose(motion.q, pendulum_exact(motion.t), rtol=0, atol=1e-8)
     assert motion.position_residual.shape == (2, 0)
     assert np.abs(motion.acceleration_residual).max() < 1e-12
-
-
-def test_an_event_ends_the_motion_at_its_instant():
-    lowest = uk.simulate(Pendulum(), LEVEL, REST, np.linspace(0, 10, 101), event=lambda t, q, v: q[0], **TIGHT)
-    quarter = 2.36784194757623745 / 4
-    assert float(lowest.t[-1]) == pytest.approx(quarter, abs=1e-9)
-    np.testing.assert_allclose(lowest.t[:-1], np.linspace(0, 0.5, 6))
-    np.testing.assert_allclose(lowest.q[-1], [0, -1], rtol=0, atol=1e-9)
-
-
-@pytest.mark.slow
-def test_an_event_that_never_comes_changes_nothing():
-    motion = uk.simulate(Pendulum(), LEVEL, REST, np.linspace(0, 1, 5), event=lambda t, q, v: q[1] - 2)
-    np.testing.assert_allclose(motion.t, np.linspace(0, 1, 5))
 
 
 def test_new_numbers_compile_nothing_anew():

@@ -53,8 +53,7 @@ def test_a_pulse_shorter_than_a_step_acts(how, starts):
     np.testing.assert_allclose(found.q[..., 0], exact, rtol=0, atol=1e-11)
 
 
-@pytest.mark.parametrize("how", [ADAPTIVE, FIXED], ids=["adaptive", "fixed"])
-@pytest.mark.parametrize("wrap", [lambda f: f, jax.jit], ids=["plain", "jit"])
+@pytest.mark.parametrize(("how", "wrap"), [(ADAPTIVE, lambda f: f), (FIXED, jax.jit)], ids=["adaptive", "fixed, jit"])
 def test_the_end_has_a_derivative_by_the_time_of_the_pulse(how, wrap):
     value, slope = wrap(jax.value_and_grad(lambda begin: end(begin, **how)))(1.0)
     assert float(value) == pytest.approx(way(1.0, END), abs=1e-11)
