@@ -242,7 +242,7 @@ def test_the_equilibrium_of_an_integral():
         np.sort_complex(found.linear.eigenvalues), np.sort_complex(np.linalg.eigvals(A)), rtol=1e-9
     )
     assert bool(found.stable) and found.linear.states[2] == ("integral u1", "")
-    slope = jax.grad(lambda ki: uk.equilibrium(positioned(ki), [0.2]).v[1])(1.5)
+    slope = jax.jit(jax.jacfwd(lambda ki: uk.equilibrium(positioned(ki), [0.2]).v[1]))(1.5)
     np.testing.assert_allclose(slope, -1.2 * current / 1.5**2, rtol=1e-9)
 
 

@@ -135,8 +135,8 @@ def swarm_rates(agents, near, P, m):
     return rule, rates
 
 
-@pytest.mark.parametrize("agents", [3, pytest.param(5, marks=pytest.mark.slow)])
-def test_swarm_follows_its_rule_without_collisions(agents):
+def test_swarm_follows_its_rule_without_collisions():
+    agents = 3
     swarm = uk.systems.Swarm(agents=agents)
     ts = jnp.linspace(0, 5, 51)
     motion = run(swarm, ts)
