@@ -25,8 +25,8 @@ STEP = {
 }
 AGREE = {"andrews_squeezer": 1e-8}
 
-ALIKE = "double_arm_pendulum", "parallel_robot_tracking", "parallel_manipulator"
-"""The acrobot has the same arms, and the parallel robot the same chains; other robots have servos."""
+ALIKE = "double_arm_pendulum", "parallel_robot_tracking", "parallel_manipulator", "coordinated_robots"
+"""The acrobot has the same arms, and the parallel robot the same chains; the mobile robot has a servo, too."""
 
 MOVED = "four_bar", "cart_pole", "knife_edge", "rigid_body", "rough_incline"
 """A loop, a servo, a velocity constraint, a singular M, a force that is not ideal."""
@@ -47,7 +47,7 @@ class Along(NamedTuple):
 
 def along(name):
     """A mechanism whose parameters and start all move with a number s, each in a direction of its own."""
-    mechanism = uk.systems.Swarm(agents=3) if name == "swarm" else uk.systems.named(name)
+    mechanism = uk.systems.Swarm(agents=2) if name == "swarm" else uk.systems.named(name)
     rng = np.random.default_rng(3)
     numbers, rest = eqx.partition((mechanism, *mechanism.start()), eqx.is_inexact_array)
     direction = jax.tree.map(lambda x: 0.3 * rng.normal(size=x.shape) * np.maximum(np.abs(x), 0.1), numbers)

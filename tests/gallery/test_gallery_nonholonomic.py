@@ -193,3 +193,8 @@ def test_singular_mass_matrix_gives_the_known_acceleration(body, rng):
         terms = uk.System(regular, mechanism.constraints)(0.0, u, v)
         assert np.linalg.matrix_rank(np.asarray(terms.M)) == 4
         close(uk.constrained_motion(terms).acceleration, exact, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", ("knife_edge", "chaplygin_sleigh", "rolling_disk", "rigid_body"))
+def test_the_command_runs_it(name, check_run):
+    check_run(name)

@@ -151,6 +151,10 @@ def test_free_motion_is_that_of_the_multiplier_form(free):
     np.testing.assert_allclose(motion.control[:, 0], 0.1 * np.cos(np.pi * np.asarray(motion.t)), rtol=0, atol=1e-14)
 
 
+def test_the_command_runs_the_robot(check_run):
+    check_run("parallel_robot")
+
+
 def test_base_forces_are_newton_s(free):
     """The constraint force on a chain's base coordinates is all that acts on that chain: Σ m a of its two centres."""
     _, motion = free
@@ -186,6 +190,11 @@ def test_the_manipulator_tracks_and_its_torques_are_the_least(manipulator):
         np.testing.assert_allclose(joints(motion.q)[sample], q, rtol=0, atol=1e-11)
         np.testing.assert_allclose(joints(motion.v)[sample], v, rtol=0, atol=1e-11)
         np.testing.assert_allclose(motion.control[sample], least_torques(q, v, a), rtol=1e-7, atol=1e-13)
+
+
+@pytest.mark.slow
+def test_the_command_runs_the_manipulator(check_run):
+    check_run("parallel_manipulator")
 
 
 @pytest.mark.slow

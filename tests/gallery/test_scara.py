@@ -118,6 +118,10 @@ def test_motion_is_the_inverse_kinematics(robot, motion):
     )
 
 
+def test_the_command_runs_it(check_run):
+    check_run("scara")
+
+
 def test_constraints_hold_to_rounding(motion):
     assert np.abs(motion.residual).max() <= 1e-10
     assert np.abs(motion.velocity_residual).max() <= 1e-10

@@ -40,6 +40,10 @@ def test_pole_swings_as_told_and_the_cart_goes_where_that_takes_it(cart):
     assert np.ptp(path.y[0]) < 2  # the start makes it sway rather than run away
 
 
+def test_the_command_runs_the_cart(check_run):
+    check_run("cart_pole", 41)
+
+
 def test_a_level_pole_is_out_of_the_cart_s_reach():
     mechanism = uk.systems.CartPole()
     command = mechanism.command(0.0, [0.0, np.pi / 2], [0.0, 0.0])
@@ -84,6 +88,11 @@ def test_robot_follows_its_figure_of_eight(robot):
     np.testing.assert_allclose(motion.control, np.stack([right, left], axis=1), rtol=1e-7, atol=1e-9)
     np.testing.assert_allclose(motion.residual, 0, rtol=0, atol=1e-12)
     assert motion.residual.shape[1] == 5
+
+
+@pytest.mark.slow
+def test_the_command_runs_the_robot(check_run):
+    check_run("mobile_robot", 61)
 
 
 @pytest.mark.slow
