@@ -1,6 +1,7 @@
 """The command ``ukjax run``, which each system of the gallery has to pass."""
 
 import json
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -70,7 +71,7 @@ def check(name, report, motion):
         M, Q, A, b = (np.asarray(x) for x in (terms.M, terms.Q, terms.A, terms.b))
         Q = Q if terms.c is None else Q + np.asarray(terms.c)
         found = motion["acceleration"][0]
-        close = dict(rtol=0, atol=1e-10 * (1 + np.abs(found).max()))
+        close: Any = dict(rtol=0, atol=1e-10 * (1 + np.abs(found).max()))
         np.testing.assert_allclose(found, null_space_motion(M, Q, A, b), **close)
         if b.size and np.linalg.matrix_rank(A) == b.size:
             np.testing.assert_allclose(found, multiplier_motion(M, Q, A, b), **close)

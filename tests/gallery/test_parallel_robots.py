@@ -3,7 +3,6 @@ d'Alembert's principle at the end point, both in NumPy."""
 
 from typing import Any
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -11,6 +10,8 @@ import pytest
 from scipy.integrate import solve_ivp
 
 import ukjax as uk
+
+from ..helpers import multiplier_motion
 
 TIGHT: Any = {"rtol": 1e-11, "atol": 1e-11}
 L = 0.244
@@ -122,8 +123,8 @@ def test_energy_of_eq_10_gives_these_matrices(rng):
         return jnp.sum(MASS.T * speed) / 2 + jnp.sum(INERTIA[:, 0] * va**2 + INERTIA[:, 1] * (va + vb) ** 2) / 2
 
     q, v = jnp.asarray(rng.normal(size=12)), jnp.asarray(rng.normal(size=12))
-    M, Q = jax.jit(uk.Lagrangian(kinetic).terms)(jnp.zeros(()), q, v)
-    passive = eqx.filter_jit(robot.passive)(0.0, q, v)
+    M, Q = jax.jit(lambda q, v: uk.Lagrangian(kinetic).terms(jnp.zeros(()), q, v))(q, v)
+    passive = jax.jit(lambda q, v: robot.passive(0.0, q, v))(q, v)
     np.testing.assert_allclose(passive.M, M, rtol=0, atol=1e-14)
     np.testing.assert_allclose(passive.Q, Q, rtol=0, atol=1e-13)
 
@@ -199,15 +200,17 @@ def test_the_command_runs_the_manipulator(check_run):
 
 @pytest.mark.slow
 def test_the_tracking_robot_accelerates_along_the_line_by_the_least_torques():
-    """On the exact motion, with the bases at rest."""
+    """On the exact motion, with the bases at rest; the accelerations by the multiplier form."""
     robot = uk.systems.ParallelRobotTracking()
-    with_bases = lambda x, base: np.hstack([x, base]).ravel()
-    at = eqx.filter_jit(lambda *state: (uk.constrained_motion(robot(*state)).acceleration, robot.command(*state).u))
+    with_bases = lambda x, base=0 * START: np.hstack([x, base]).ravel()
+    at = jax.jit(lambda *state: (robot.passive(*state), robot.command(*state).u))
     for t in (0.0, 2.5, 7.0):
         q, v, a = inverse_kinematics(*line(t))
-        acceleration, torques = at(t, with_bases(q, pair(BASE).T), with_bases(v, np.zeros((3, 2))))
-        np.testing.assert_allclose(acceleration, with_bases(a, np.zeros((3, 2))), rtol=0, atol=1e-11)
+        terms, torques = at(t, with_bases(q, pair(BASE).T), with_bases(v))
         np.testing.assert_allclose(torques, least_torques(q, v, a), rtol=1e-7, atol=1e-13)
+        M, Q, A, b = (np.array(x) for x in (terms.M, terms.Q, terms.A, terms.b))
+        Q[::4] += torques
+        np.testing.assert_allclose(multiplier_motion(M, Q, A, b), with_bases(a), rtol=0, atol=1e-11)
 
 
 @pytest.mark.slow
