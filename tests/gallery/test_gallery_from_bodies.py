@@ -1,7 +1,7 @@
 """The gallery, which is written as matrices and energies, once more as bodies and joints: the same mechanisms."""
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -106,7 +106,7 @@ def names_of(system):
     return [name for name, _ in system.coordinates]
 
 
-def twins(name, formulation="joint"):
+def twins(name, formulation="joint") -> tuple[Any, ...]:
     """The gallery's, the one of bodies, and the coordinates of this as a function of those of the former."""
     twin, (build, place, _) = uk.systems.named(name), REBUILT[name]
     mechanism, in_joints = build(twin, formulation=formulation), build(twin)
