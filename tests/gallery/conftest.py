@@ -49,7 +49,7 @@ def check(name, report, motion):
     Of accelerations: null-space equations always, multipliers [M −Aᵀ; A 0] where the rows are independent; both in
     NumPy. Contacts and dry friction are left out: ``test_gallery_nonsmooth`` has them.
     """
-    mechanism = uk.systems.named(name)
+    mechanism: Any = uk.systems.named(name)
     assert report["max_residual"] <= 1e-10
     assert report.get("max_reference_error", 0.0) <= 1e-8
     assert report.get("control", {}).get("max_unreachable", 0.0) <= 1e-8
