@@ -7,7 +7,6 @@ import jax.numpy as jnp
 import mpmath
 import numpy as np
 import pytest
-import scipy.linalg
 import scipy.signal
 
 import ukjax as uk
@@ -26,7 +25,7 @@ def squares(linear):
 # --- number and values of the eigenvalues ---------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("N", "doubled"), (pytest.param(3, False, marks=pytest.mark.slow), (5, False), (3, True)))
+@pytest.mark.parametrize(("N", "doubled"), ((5, False), (3, True)))
 def test_modes_of_a_hanging_chain_are_the_zeros_of_a_laguerre_polynomial(N, doubled):
     """Daniel Bernoulli's chain of N points. Rows written twice, scaled and in another order, change nothing."""
     linear = uk.linearize(hanging_chain(N, doubled), hanging(N))
@@ -38,14 +37,14 @@ def test_modes_of_a_hanging_chain_are_the_zeros_of_a_laguerre_polynomial(N, doub
     assert np.all(np.real(across) > 0.1) and np.all(along == 0)  # all points swing to the same side, none up or down
 
 
-@pytest.mark.parametrize("N", (2, *(pytest.param(N, marks=pytest.mark.slow) for N in (1, 40))))
+@pytest.mark.parametrize("N", (2, pytest.param(40, marks=pytest.mark.slow)))
 def test_windows_of_four_bars_with_redundant_rows_swing_as_one_pendulum(N):
     system, q = four_bars(N)
     q = q.ravel()
     linear = uk.linearize(system, q)
     A = np.asarray(system(0.0, q, 0 * q).A)
     assert linear.A.shape == (2, 2) and len(A) > np.linalg.matrix_rank(A) == q.size - 1
-    expected = {1: 11.772, 2: 11.445, 40: 11.059099378882}[N]
+    expected = {2: 11.445, 40: 11.059099378882}[N]
     np.testing.assert_allclose(squares(linear), [expected], **EXACT)
 
 
@@ -58,31 +57,20 @@ WHIPPLE = {
 """Eigenvalues of the benchmark bicycle by its forward speed: Meijaard et al., Proc. R. Soc. A 463 (2007), table 2."""
 
 
-def check_whipple(eigenvalues, speed):
-    """Of the nonlinear model in nine coordinates: the four eigenvalues, and six that are zero."""
-    found = np.array(sorted(np.asarray(eigenvalues), key=abs))
-    assert found.size == 10 and np.max(np.abs(found[:6])) < 1e-6
-    expected = np.array([*WHIPPLE[speed], *(np.conj(x) for x in WHIPPLE[speed] if np.imag(x))])
-    for x in expected:
-        assert np.min(np.abs(found[6:] - x)) < 1e-10 * max(1, abs(x))
-
-
 def test_whipple_bicycle():
-    """The steady motion straight ahead is no equilibrium: the bicycle moves, its wheels turn, and nothing changes."""
+    """The steady motion straight ahead is no equilibrium: the bicycle moves, its wheels turn, and nothing changes.
+
+    Of the nonlinear model in nine coordinates: the four eigenvalues, and six that are zero.
+    """
     system = bicycle()
-    for speed in WHIPPLE:
+    for speed, half in WHIPPLE.items():
         linear = uk.linearize(system, *upright(speed))
-        check_whipple(linear.eigenvalues, speed)
+        found = np.array(sorted(np.asarray(linear.eigenvalues), key=abs))
+        assert found.size == 10 and np.max(np.abs(found[:6])) < 1e-6
+        for x in (*half, *(np.conj(x) for x in half if np.imag(x))):
+            assert np.min(np.abs(found[6:] - x)) < 1e-10 * max(1, abs(x))
     moving = [mode.frequency for mode in linear.modes if mode.frequency]
     np.testing.assert_allclose(moving, sorted(np.abs(WHIPPLE[10.0])), **EXACT)
-
-
-@pytest.mark.slow
-def test_whipple_bicycle_at_all_speeds_in_one_batch():
-    names = ("x", "y", "yaw", "roll", "steer", "rear", "front", "dx", "droll", "dsteer")
-    of_speed = lambda speed: uk.linearize(bicycle(), *upright(speed), states=names).eigenvalues
-    for speed, eigenvalues in zip(WHIPPLE, jax.jit(jax.vmap(of_speed))(jnp.array(list(WHIPPLE))), strict=True):
-        check_whipple(eigenvalues, speed)
 
 
 @pytest.mark.slow
@@ -217,13 +205,13 @@ def test_double_pendulum_of_bodies_and_joints_is_that_of_lagrange():
 
 
 @pytest.mark.slow
-def test_double_pendulum_in_absolute_coordinates():
-    """Two quaternions and ten rows, of which some are redundant, have the modes of two joints."""
-    jointed = two_rods()
-    absolute = jointed.in_absolute()
-    linear = uk.linearize(absolute, absolute.start()[0])
-    assert linear.A.shape == (4, 4)
-    np.testing.assert_allclose(squares(linear), squares(uk.linearize(jointed, [0.0, 0.0])), **EXACT)
+def test_a_rod_in_absolute_coordinates():
+    """A quaternion and five rows, which its velocities meet: ω² = 3 g / (2 l)."""
+    rod = uk.Body(1.0, (0, 0, -0.5), (1 / 12, 1 / 12, 0.01))
+    hung = uk.Mechanism({"rod": rod}, {"hinge": uk.joints.Revolute("ground", "rod", axis="y")}).in_absolute()
+    linear = uk.linearize(hung, hung.start()[0])
+    assert linear.A.shape == (2, 2)
+    np.testing.assert_allclose(squares(linear), [1.5 * GRAVITY], **EXACT)
 
 
 @pytest.mark.slow
@@ -442,19 +430,3 @@ def test_a_map_that_is_itself_a_constraint_is_refused():
     )
     with pytest.raises(uk.InputError, match="nonholonomic constraint"):
         uk.linearize(system, [0.0, 0.0, 0.0])
-
-
-@pytest.mark.slow
-def test_matrices_are_those_of_scipy_in_a_null_space():
-    """Stiffness with the forces of constraints, by NumPy: K = −Zᵀ (∂(Q + Aᵀλ)/∂q) Z on the null space Z of A."""
-    N = 3
-    q = hanging(N)
-    tension = np.arange(N, 0, -1) * GRAVITY / 2  # λ of |d|² − 1 in a rod that carries the points below
-    coupling = np.zeros((N, N))
-    for i, lam in enumerate(tension):
-        coupling[i, i] += 2 * lam
-        if i:
-            coupling[i - 1, i - 1] += 2 * lam
-            coupling[i, i - 1] = coupling[i - 1, i] = -2 * lam
-    expected = scipy.linalg.eigh(coupling, eigvals_only=True)
-    np.testing.assert_allclose(squares(uk.linearize(hanging_chain(N), q)), expected, **EXACT)

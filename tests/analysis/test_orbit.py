@@ -9,8 +9,6 @@ import scipy.special
 import ukjax as uk
 from ukjax.joints import Spherical
 
-from ..contact.test_event_driven import rimless_wheel
-
 
 def pendulum(gravity):
     """A point on a rod, with the same row twice."""
@@ -56,7 +54,7 @@ def mathieu(a, q):
     weight = lambda t, x, v: jnp.stack([0.0 * x[0], -a + 0.0 * x[0]])
     system = uk.System(uk.MassForce(np.eye(2), weight), rod)
     start = jnp.stack([0.0, q / 2 - 1.0])
-    return uk.monodromy(system, start, jnp.zeros(2), np.pi, states=("q1", "dq1"))
+    return jnp.trace(uk.monodromy(system, start, jnp.zeros(2), np.pi, states=("q1", "dq1")))
 
 
 @pytest.mark.slow
@@ -65,8 +63,11 @@ def test_boundaries_of_mathieu_through_multipliers():
     a, b = scipy.special.mathieu_a, scipy.special.mathieu_b
     boundaries = [(a(0, 1), 1.0, 2), (b(1, 1), 1.0, -2), (a(1, 1), 1.0, -2), (b(2, 1), 1.0, 2), (a(0, 5), 5.0, 2)]
     values, q, trace = jnp.array(boundaries).T
-    of = jax.jit(jax.vmap(lambda a, q: jax.jvp(lambda a: jnp.trace(mathieu(a, q)), (a,), (1.0,))))
-    found, slope = of(values, q)
+    h = 1e-4
+    found, above, below = jax.jit(jax.vmap(mathieu))(
+        jnp.concatenate([values, values + h, values - h]), jnp.tile(q, 3)
+    ).reshape(3, -1)
+    slope = (above - below) / (2 * h)
     assert np.all(np.abs((found - trace) / slope) < 1e-9)  # the distance of the boundary, by a step of Newton's method
 
 
@@ -128,25 +129,32 @@ def test_a_search_that_shrinks_the_period_to_nothing_says_so():
 
 
 @pytest.mark.slow
-def test_the_gait_of_the_rimless_wheel_and_its_multiplier(inertia=0.1):
-    """The angular momentum about the new spoke is conserved in an impact: ω⁺ = r ω⁻, and the multiplier is r²."""
-    slope, half, start = 0.08, np.pi / 8, -0.2  # the motion starts between two impacts
+def test_a_ball_on_a_shaken_table_and_its_multipliers():
+    """A bounce in each period T of the table, at the phase where its speed is w: g T/2 − w = e (g T/2 + w).
 
-    def after_impact(inertia):
-        ratio = (inertia + np.cos(2 * half)) / (inertia + 1)
-        gain = 2 * (np.cos(slope - half) - np.cos(slope + half)) / (1 + inertia)
-        return np.sqrt(ratio**2 * gain / (1 - ratio**2)), ratio
-
-    np.testing.assert_allclose(after_impact(0.0)[0], 0.3497543674325097, rtol=1e-14)  # the published wheel
-    speed, ratio = after_impact(inertia)
-    q = np.array([-np.sin(start), np.cos(start), start])
-    v = 0.3 * np.array([np.cos(start), np.sin(start), -1.0])
-    advance = {"q1": 2 * np.sin(half), "q3": -np.pi / 4}
-    orbit = uk.periodic(rimless_wheel(inertia, slope), q, v, 2.8, advance=advance, hold=("q1", "q3"))
-    potential = lambda angle: np.sin(slope) * np.sin(angle) + np.cos(slope) * np.cos(angle)
-    found = np.sqrt(orbit.v[2] ** 2 - 2 * (potential(half) - potential(start)) / (1 + inertia))
-    np.testing.assert_allclose(found, speed, rtol=1e-9)
-    np.testing.assert_allclose(np.sort(np.real(orbit.multipliers)), [ratio**2, 1, 1], atol=1e-7)  # time, and a shift
+    Of deviations just after an impact: a flight of T, then the impact, whose time they move. The product of the
+    multipliers is e².
+    """
+    g, e, omega, size = 9.81, 0.8, 2 * np.pi, 0.2
+    period = 2 * np.pi / omega
+    up = g * period / 2
+    w = up * (1 - e) / (1 + e)
+    phase = np.arccos(w / (size * omega))
+    table = lambda t: size * jnp.sin(omega * t + phase)  # the impacts are at 0, T, ...
+    ball = uk.System(uk.MassForce(np.eye(1), [-g]), uk.Unilateral(lambda t, q: q - table(t), restitution=e))
+    t = period / 4  # the start is in flight
+    q = float(table(0.0)) + up * t - g * t**2 / 2
+    orbit = uk.periodic(ball, [q + 0.01], [up - g * t - 0.02], period, t=t)
+    np.testing.assert_allclose([orbit.q[0], orbit.v[0]], [q, up - g * t], rtol=1e-9)
+    flight = np.array([[1.0, period], [0.0, 1.0]])
+    late = 1 / (up + w)  # an impact is later by δz/(speed towards the table)
+    pull = -size * omega**2 * np.sin(phase)  # acceleration of the table
+    # After it: δz' = δz − late (v⁻ − v⁺) δz ..., v⁺ = (1 + e) w(t) − e v⁻(t), both at the moved time.
+    impact = np.array([[1 - late * 2 * up, 0.0], [late * ((1 + e) * (pull + g)), -e]])
+    expected = impact @ flight
+    np.testing.assert_allclose(np.linalg.det(expected), e**2, rtol=1e-12)
+    np.testing.assert_allclose(np.linalg.det(orbit.monodromy), e**2, rtol=1e-8)
+    np.testing.assert_allclose(np.trace(orbit.monodromy), np.trace(expected), rtol=1e-8)
 
 
 @pytest.mark.parametrize(

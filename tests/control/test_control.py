@@ -36,21 +36,23 @@ def random_case(rng, n, m_h, rank, m, p):
 @pytest.mark.parametrize(
     ("n", "m_h", "rank", "m", "p"),
     [
-        pytest.param(5, 2, 2, 3, 6, id="redundant"),
-        pytest.param(6, 4, 2, 2, 3, id="redundant loops", marks=pytest.mark.slow),
-        pytest.param(6, 0, 0, 2, 2, id="no loops"),
+        pytest.param(6, 4, 2, 2, 3, id="redundant"),
         pytest.param(8, 3, 3, 3, 2, id="too few", marks=pytest.mark.slow),
-        pytest.param(4, 5, 2, 1, 1, id="one", marks=pytest.mark.slow),
     ],
 )
 def test_command_is_the_corrected_law_of_liu_2015(rng, n, m_h, rank, m, p):
     M, Q, A_h, b_h, A, b, B = random_case(rng, n, m_h, rank, m, p)
     N, s = mass_matrix(rng, p), rng.normal(size=p)
-    passive = uk.Terms(M, Q, A_h, b_h)
-    command = allocate(uk.mobility(passive), *map(jnp.asarray, (A, b, B, N, s)))
+
+    @jax.jit
+    def commanded(passive, A, b, B, N, s):
+        command = allocate(uk.mobility(passive), A, b, B, N, s)
+        moved = uk.Terms(passive.M, passive.Q + B @ command.u, passive.A, passive.b)
+        return command, uk.constrained_motion(moved).acceleration
+
+    command, after = commanded(uk.Terms(*map(jnp.asarray, (M, Q, A_h, b_h))), A, b, B, N, s)
     np.testing.assert_allclose(command.u, printed_law(M, Q, A_h, b_h, A, b, B, N, s), rtol=0, atol=AGREE)
     assert int(command.rank) == min(m, p, n - rank)
-    after = uk.constrained_motion(uk.Terms(M, Q + B @ command.u, A_h, b_h)).acceleration
     np.testing.assert_allclose(A_h @ after, b_h, rtol=0, atol=AGREE)
     np.testing.assert_allclose(A @ after, b - command.unreachable, rtol=0, atol=AGREE)
     if p >= m:
@@ -123,7 +125,7 @@ def test_a_task_lost_on_the_way_stops_with_time_and_direction():
     np.testing.assert_allclose(np.asarray(seen.unreachable)[10:, 0], -np.sin(seen.t[10:]), rtol=0, atol=1e-9)
 
 
-@pytest.mark.parametrize("unit", (1.0, 1e-9, 1e9))
+@pytest.mark.parametrize("unit", (1e-9, 1e9))
 def test_what_is_out_of_reach_is_so_in_any_unit_of_length(unit):
     """A particle that is to rise by ``unit`` and can only be pushed sideways."""
     task = uk.Holonomic(lambda t, q: q[1] - unit * t**2 / 2, name="height")
@@ -133,7 +135,7 @@ def test_what_is_out_of_reach_is_so_in_any_unit_of_length(unit):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("unit", (1.0, 1e-9, 1e9))
+@pytest.mark.parametrize("unit", (1e-9, 1e9))
 def test_a_task_that_the_joints_keep_is_within_reach_though_rounding_is_left(unit):
     slope = np.array([np.cos(1.0), np.sin(1.0)])
     wall = uk.Holonomic(lambda t, q: slope @ q, name="wall")

@@ -185,3 +185,7 @@ def test_links_are_drawn_in_their_lengths(squeezer, motion):
         np.testing.assert_allclose(sides[2], [E, ZT, U, ZF], rtol=1e-9)
         np.testing.assert_allclose(spring[0], [C.real, C.imag], rtol=1e-15)
         np.testing.assert_allclose(spring[1], triangle[2], rtol=1e-15)
+
+
+def test_the_command_runs_it(check_run):
+    check_run("andrews_squeezer", 31)

@@ -55,6 +55,11 @@ def test_a_swing_is_that_of_joint_angles(name):
     np.testing.assert_allclose(motion.q[:, 2::3].T, exact[:n], atol=1e-8)
 
 
+@pytest.mark.parametrize("name", ("double_arm_pendulum", "triple_arm_pendulum"))
+def test_the_command_runs_it(name, check_run):
+    check_run(name, 21)
+
+
 def test_the_acrobot_has_rotors_friction_and_torques():
     """M as in the source, M11 with gear² J + J, M12 with −gear J, M22 with gear² J in relative angles."""
     arms = uk.systems.Acrobot()

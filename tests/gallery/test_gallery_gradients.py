@@ -1,6 +1,6 @@
 """Derivatives of every mechanism of the gallery, by all parameters and its start at once, against differences.
 
-Those of motions through impacts are in ``test_gallery_nonsmooth``.
+Those of motions through impacts are in ``tests/contact/test_event_driven.py``.
 """
 
 from collections.abc import Callable
@@ -25,7 +25,11 @@ STEP = {
 }
 AGREE = {"andrews_squeezer": 1e-8}
 
-MOVED = ("pendulum", "four_bar", "scara", "knife_edge", "rigid_body", "flexible_joint_manipulator", "acrobot")
+ALIKE = "double_arm_pendulum", "parallel_robot_tracking", "parallel_manipulator", "coordinated_robots"
+"""The acrobot has the same arms, and the parallel robot the same chains; the mobile robot has a servo, too."""
+
+MOVED = "four_bar", "cart_pole", "knife_edge", "rigid_body", "rough_incline"
+"""A loop, a servo, a velocity constraint, a singular M, a force that is not ideal."""
 
 NOW = 0.1032  # [s]: not where a recorded torque has a corner, nor half a step of a motion further on
 
@@ -33,7 +37,6 @@ NOW = 0.1032  # [s]: not where a recorded torque has a corner, nor half a step o
 class Along(NamedTuple):
     """A mechanism and its start (model, q0, v0) as functions of s; step and tolerance of the differences."""
 
-    name: str
     at: Callable
     numbers: Any
     direction: Any
@@ -42,10 +45,9 @@ class Along(NamedTuple):
     agree: float
 
 
-@pytest.fixture(scope="module", params=tuple(uk.systems.CATALOGUE))
-def along(request):
+def along(name):
     """A mechanism whose parameters and start all move with a number s, each in a direction of its own."""
-    mechanism = uk.systems.named(request.param)
+    mechanism = uk.systems.Swarm(agents=2) if name == "swarm" else uk.systems.named(name)
     rng = np.random.default_rng(3)
     numbers, rest = eqx.partition((mechanism, *mechanism.start()), eqx.is_inexact_array)
     direction = jax.tree.map(lambda x: 0.3 * rng.normal(size=x.shape) * np.maximum(np.abs(x), 0.1), numbers)
@@ -53,9 +55,13 @@ def along(request):
     def at(s):
         return eqx.combine(jax.tree.map(lambda x, d: x + s * d, numbers, direction), rest)
 
-    yield Along(
-        request.param, at, numbers, direction, rest, STEP.get(request.param, 2e-5), AGREE.get(request.param, 1e-9)
-    )
+    return Along(at, numbers, direction, rest, STEP.get(name, 2e-5), AGREE.get(name, 1e-9))
+
+
+@pytest.fixture(autouse=True)
+def forget_compiled_programs():
+    """After each test: those of all mechanisms are more than a process can map."""
+    yield
     jax.clear_caches()
 
 
@@ -67,53 +73,39 @@ def check(along, found, values):
     np.testing.assert_allclose(found, expected, rtol=0, atol=along.agree * (1 + np.abs(expected).max()))
 
 
-def check_forward(along, outcome):
-    both = jax.jit(lambda s: jax.jvp(outcome, (s,), (1.0,)))
-    check(along, both(0.0)[1], lambda s: both(s)[0])
-
-
 @pytest.mark.slow
-def test_projection_acceleration_and_forces_have_their_derivatives(along):
-    """From the start, brought onto the constraints, to the constrained motion there: forward."""
-
-    def outcome(s):
-        mechanism, q, v = along.at(s)
-        q, v = uk.project(mechanism, 0.0, q, v)
-        motion = uk.constrained_motion(mechanism(NOW, q, v))
-        return jnp.concatenate([q, v, motion.acceleration, motion.constraint_force])
-
-    check_forward(along, outcome)
-
-
-@pytest.mark.slow
-def test_gradients_by_every_number_at_once_are_right(along):
-    """In reverse, taken along the direction."""
+@pytest.mark.parametrize("name", [name for name in uk.systems.CATALOGUE if name not in ALIKE])
+def test_gradients_by_every_number_at_once_are_right(name):
+    """Of the constrained motion and its forces: in reverse, taken along the direction."""
+    moved = along(name)
 
     def outcome(numbers):
-        mechanism, q, v = eqx.combine(numbers, along.rest)
+        mechanism, q, v = eqx.combine(numbers, moved.rest)
         motion = uk.constrained_motion(mechanism(NOW, q, v))
         found = jnp.concatenate([motion.acceleration, motion.constraint_force])
         return jnp.sin(1.0 + jnp.arange(found.size)) @ found
 
     both = jax.jit(jax.value_and_grad(outcome))
-    slope = both(along.numbers)[1]
+    slope = both(moved.numbers)[1]
     assert all(np.isfinite(x).all() for x in jax.tree.leaves(slope))
-    found = sum(jax.tree.leaves(jax.tree.map(lambda x, d: np.sum(np.asarray(x) * d), slope, along.direction)))
-    moved = lambda s: jax.tree.map(lambda x, d: x + s * d, along.numbers, along.direction)
-    check(along, found, lambda s: both(moved(s))[0])
+    found = sum(jax.tree.leaves(jax.tree.map(lambda x, d: np.sum(np.asarray(x) * d), slope, moved.direction)))
+    at = lambda s: jax.tree.map(lambda x, d: x + s * d, moved.numbers, moved.direction)
+    check(moved, found, lambda s: both(at(s))[0])
 
 
 @pytest.mark.slow
-def test_motions_have_their_derivatives(along):
-    """A few steps with projection: where they end, for one mechanism of each kind."""
-    if along.name not in MOVED:
-        pytest.skip("its like is tried")
+@pytest.mark.parametrize("name", MOVED)
+def test_starts_and_motions_have_their_derivatives(name):
+    """From the start, brought onto the constraints, a few steps with projection, and the forces at their end: forward,
+    for one mechanism of each kind."""
+    moved = along(name)
 
     def outcome(s):
-        mechanism, q, v = along.at(s)
+        mechanism, q, v = moved.at(s)
         q, v = uk.project(mechanism, NOW, q, v)
         dt = min(0.004, mechanism.end / 1000)
         motion = uk.simulate(mechanism, q, v, [NOW, NOW + 5 * dt], dt=dt, solver=uk.RungeKutta4())
-        return jnp.concatenate([motion.q[-1], motion.v[-1]])
+        return jnp.concatenate([q, v, motion.q[-1], motion.v[-1], motion.acceleration[-1], motion.constraint_force[-1]])
 
-    check_forward(along, outcome)
+    both = jax.jit(lambda s: jax.jvp(outcome, (s,), (1.0,)))
+    check(moved, both(0.0)[1], lambda s: both(s)[0])

@@ -273,3 +273,8 @@ def test_block_at_rest_has_finite_derivatives():
     moving = jnp.array([np.sqrt(3.0), -1.0])
     by_friction = jax.jacrev(accelerations)(model.mu, moving)
     np.testing.assert_allclose(by_friction, -GRAVITY * np.cos(np.pi / 6) * moving / 2, rtol=ROUNDING)
+
+
+@pytest.mark.parametrize(("name", "samples"), (("pendulum", 101), ("double_pendulum", 51), ("rough_incline", 41)))
+def test_the_command_runs_it(name, samples, check_run):
+    check_run(name, samples)

@@ -90,6 +90,11 @@ def test_motion_is_the_inverse_kinematics_of_the_load(robots, motion):
 
 
 @pytest.mark.slow
+def test_the_command_runs_it(check_run):
+    check_run("coordinated_robots")
+
+
+@pytest.mark.slow
 def test_loop_and_task_hold_to_rounding(motion):
     assert np.abs(motion.residual).max() <= 1e-12
     assert np.abs(motion.acceleration_residual).max() <= 1e-12
@@ -156,3 +161,7 @@ def test_two_masses_follow_eq_47():
     work = np.asarray(motion.control)[:, 0] * x1  # of a constant force
     energy = np.asarray(motion.energy)
     np.testing.assert_allclose(energy - energy[0], work, rtol=0, atol=1e-10)
+
+
+def test_the_command_runs_the_two_masses(check_run):
+    check_run("two_mass_spring", 21)

@@ -11,6 +11,8 @@ from scipy.integrate import solve_ivp
 
 import ukjax as uk
 
+from ..helpers import multiplier_motion
+
 TIGHT: Any = {"rtol": 1e-11, "atol": 1e-11}
 L = 0.244
 R = np.array([[0.1150, 0.1621], [0.0657, 0.1096], [0.0657, 0.1096]])
@@ -93,13 +95,6 @@ def free():
 
 
 @pytest.fixture(scope="module")
-def tracking():
-    robot = uk.systems.ParallelRobotTracking()
-    q0, v0 = uk.project(robot, 0.0, *robot.start())
-    return robot, uk.simulate(robot, q0, v0, jnp.linspace(0, 10, 101), **TIGHT)
-
-
-@pytest.fixture(scope="module")
 def manipulator():
     robot = uk.systems.ParallelManipulator()
     q0, v0 = uk.project(robot, 0.0, *robot.start())
@@ -128,8 +123,8 @@ def test_energy_of_eq_10_gives_these_matrices(rng):
         return jnp.sum(MASS.T * speed) / 2 + jnp.sum(INERTIA[:, 0] * va**2 + INERTIA[:, 1] * (va + vb) ** 2) / 2
 
     q, v = jnp.asarray(rng.normal(size=12)), jnp.asarray(rng.normal(size=12))
-    M, Q = uk.Lagrangian(kinetic).terms(jnp.zeros(()), q, v)
-    passive = robot.passive(0.0, q, v)
+    M, Q = jax.jit(lambda q, v: uk.Lagrangian(kinetic).terms(jnp.zeros(()), q, v))(q, v)
+    passive = jax.jit(lambda q, v: robot.passive(0.0, q, v))(q, v)
     np.testing.assert_allclose(passive.M, M, rtol=0, atol=1e-14)
     np.testing.assert_allclose(passive.Q, Q, rtol=0, atol=1e-13)
 
@@ -157,6 +152,10 @@ def test_free_motion_is_that_of_the_multiplier_form(free):
     np.testing.assert_allclose(motion.control[:, 0], 0.1 * np.cos(np.pi * np.asarray(motion.t)), rtol=0, atol=1e-14)
 
 
+def test_the_command_runs_the_robot(check_run):
+    check_run("parallel_robot")
+
+
 def test_base_forces_are_newton_s(free):
     """The constraint force on a chain's base coordinates is all that acts on that chain: Σ m a of its two centres."""
     _, motion = free
@@ -169,10 +168,7 @@ def test_base_forces_are_newton_s(free):
             np.testing.assert_allclose(force[i, 2:], pair(total), rtol=1e-9, atol=1e-11)
 
 
-@pytest.mark.parametrize(
-    ("which", "rows"),
-    [("free", 10), *(pytest.param(*each, marks=pytest.mark.slow) for each in (("tracking", 12), ("manipulator", 6)))],
-)
+@pytest.mark.parametrize(("which", "rows"), [("free", 10), pytest.param("manipulator", 6, marks=pytest.mark.slow)])
 def test_loops_bases_and_path_hold_to_rounding(which, rows, request):
     _, motion = request.getfixturevalue(which)
     assert np.abs(motion.residual).max() <= 1e-12
@@ -187,9 +183,8 @@ def line(t):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("which", ["tracking", "manipulator"])
-def test_tracking_and_its_torques(which, request):
-    _, motion = request.getfixturevalue(which)
+def test_the_manipulator_tracks_and_its_torques_are_the_least(manipulator):
+    _, motion = manipulator
     joints = lambda x: np.asarray(x).reshape(len(motion.t), 3, -1)[:, :, :2]
     for sample in range(0, 101, 10):
         q, v, a = inverse_kinematics(*line(float(motion.t[sample])))
@@ -199,14 +194,31 @@ def test_tracking_and_its_torques(which, request):
 
 
 @pytest.mark.slow
-def test_printed_cascade_opens_the_loops_by_4_6_mm_in_a_second(tracking):
-    robot, _ = tracking
-    q0, v0 = robot.start()
-    cascade = uk.simulate(robot.published()["printed_cascade"], q0, v0, jnp.linspace(0, 1, 11), drift="none")
+def test_the_command_runs_the_manipulator(check_run):
+    check_run("parallel_manipulator")
+
+
+@pytest.mark.slow
+def test_the_tracking_robot_accelerates_along_the_line_by_the_least_torques():
+    """On the exact motion, with the bases at rest; the accelerations by the multiplier form."""
+    robot = uk.systems.ParallelRobotTracking()
+    with_bases = lambda x, base=0 * START: np.hstack([x, base]).ravel()
+    at = jax.jit(lambda *state: (robot.passive(*state), robot.command(*state).u))
+    for t in (0.0, 2.5, 7.0):
+        q, v, a = inverse_kinematics(*line(t))
+        terms, torques = at(t, with_bases(q, pair(BASE).T), with_bases(v))
+        np.testing.assert_allclose(torques, least_torques(q, v, a), rtol=1e-7, atol=1e-13)
+        M, Q, A, b = (np.array(x) for x in (terms.M, terms.Q, terms.A, terms.b))
+        Q[::4] += torques
+        np.testing.assert_allclose(multiplier_motion(M, Q, A, b), with_bases(a), rtol=0, atol=1e-11)
+
+
+@pytest.mark.slow
+def test_printed_cascade_opens_the_loops_by_4_6_mm_in_a_second():
+    robot = uk.systems.ParallelRobotTracking()
+    cascade = uk.simulate(robot.published()["printed_cascade"], *robot.start(), jnp.linspace(0, 1, 11), drift="none")
     assert np.abs(cascade.position_residual[-1]).max() == pytest.approx(4.6e-3, abs=5e-5)
     assert np.abs(cascade.acceleration_residual[0]).max() == pytest.approx(0.01, abs=1e-3)
-    stacked = uk.simulate(robot, q0, v0, jnp.linspace(0, 1, 11), drift="none")
-    assert np.abs(stacked.position_residual[-1]).max() == pytest.approx(3.5e-5, abs=1e-6)
 
 
 @pytest.mark.slow

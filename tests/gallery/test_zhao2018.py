@@ -31,6 +31,10 @@ def test_both_coordinate_choices_give_one_parabola():
     np.testing.assert_allclose(jnp.stack([r * jnp.cos(theta), r * jnp.sin(theta)], axis=1), exact, rtol=0, atol=1e-9)
 
 
+def test_the_command_runs_the_projectile(check_run):
+    check_run("projectile", 15)
+
+
 def test_polar_matrix_and_force_are_those_of_the_energies(rng):
     projectile = uk.systems.Projectile(m=1.7, polar=True)
     energies = uk.Lagrangian(
@@ -56,6 +60,10 @@ def test_spiral_is_followed_and_its_errors_stay_at_rounding(spiral):
     np.testing.assert_allclose(motion.q, jax.vmap(particle.reference)(motion.t), rtol=0, atol=1e-12)
     errors = jax.vmap(particle.errors)(motion.t, motion.q, motion.v)
     assert max(float(error.max()) for error in errors) < 1e-13
+
+
+def test_the_command_runs_the_particle(check_run):
+    check_run("spiral_particle", 81)
 
 
 def test_spiral_force_is_newton_s(spiral):
@@ -135,8 +143,8 @@ def swarm_rates(agents, near, P, m):
     return rule, rates
 
 
-@pytest.mark.parametrize("agents", [3, pytest.param(5, marks=pytest.mark.slow)])
-def test_swarm_follows_its_rule_without_collisions(agents):
+def test_swarm_follows_its_rule_without_collisions():
+    agents = 3
     swarm = uk.systems.Swarm(agents=agents)
     ts = jnp.linspace(0, 5, 51)
     motion = run(swarm, ts)
@@ -198,6 +206,11 @@ def test_links_move_as_under_eq_72(runtime_rows):
     np.testing.assert_allclose(motion.v[:, 1::2], y[:, 2:], rtol=0, atol=1e-7)
     motors = np.stack([links_under_eq_72(0.0, row)[1] for row in y])  # K = 1
     np.testing.assert_allclose(motion.q[:, ::2], motors, rtol=0, atol=1e-7)
+
+
+@pytest.mark.slow
+def test_the_command_runs_the_manipulator(check_run):
+    check_run("flexible_joint_manipulator", 51)
 
 
 @pytest.mark.slow

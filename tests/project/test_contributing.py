@@ -70,7 +70,6 @@ def test_the_steps_are_scripts_that_exist_and_that_people_run():
         ".ci/tests",
         ".ci/docs",
         ".ci/wheel",
-        ".ci/gallery",
     }
     everywhere = [script for _, script in called]
     everywhere += [s for page in (CONTRIBUTING, ROOT / ".ci" / "run") for s in SCRIPT.findall(page.read_text())]

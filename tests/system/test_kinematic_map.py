@@ -186,9 +186,9 @@ def test_a_motion_on_constraints_is_that_of_all_coordinates():
     system = uk.System(TOP.dynamics, AXIS, kinematic_map=kinematic_map)
     q, v = uk.project(system, 0.0, LEVEL, OMEGA)
     other = in_all_coordinates([AXIS])
+    expected = uk.simulate(other, q, kinematic_map(q, v), TS, dt=1e-3)
     for how in cast(list[dict[str, Any]], [{}, {"dt": 1e-3}]):
         motion = uk.simulate(system, q, v, TS, **how)
-        expected = uk.simulate(other, q, kinematic_map(q, v), TS, **how)
         np.testing.assert_allclose(motion.q, expected.q, rtol=0, atol=1e-8)
         assert np.max(np.abs(motion.position_residual)) < 1e-14 and np.all(motion.rank == 1)
 
@@ -365,7 +365,6 @@ def test_inertias_are_found():
 
 FREE = uk.MassForce(np.eye(3), np.zeros(3))
 SAME = uk.System(FREE, kinematic_map=lambda q, v: v)
-HIGHER = uk.System(FREE, uk.Holonomic(lambda t, u: rotation(u)[2, 0] - 2.0, name="higher"), kinematic_map=kinematic_map)
 BENDING = uk.System(FREE, kinematic_map=lambda q, v: kinematic_map(q, v * jnp.abs(v)))
 DRIFTING = uk.System(FREE, kinematic_map=lambda q, v: kinematic_map(q, v) + 0.1)
 
@@ -378,7 +377,6 @@ DRIFTING = uk.System(FREE, kinematic_map=lambda q, v: kinematic_map(q, v) + 0.1)
             lambda: uk.simulate(SAME, LEVEL, OMEGA, TS),
             "kinematic_map must return q̇ of shape .4,. like q",
         ),
-        (lambda: uk.project(HIGHER, 0.0, LEVEL, OMEGA), "constraint 'higher' still has residual"),
         (lambda: uk.simulate(BENDING, LEVEL, OMEGA, TS), "kinematic_map must be linear in v, q̇ = N.q. v"),
         (lambda: uk.project(DRIFTING, 0.0, LEVEL, OMEGA), "kinematic_map must be linear in v, q̇ = N.q. v"),
         (

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -40,9 +41,13 @@ def test_pole_swings_as_told_and_the_cart_goes_where_that_takes_it(cart):
     assert np.ptp(path.y[0]) < 2  # the start makes it sway rather than run away
 
 
+def test_the_command_runs_the_cart(check_run):
+    check_run("cart_pole", 41)
+
+
 def test_a_level_pole_is_out_of_the_cart_s_reach():
     mechanism = uk.systems.CartPole()
-    command = mechanism.command(0.0, [0.0, np.pi / 2], [0.0, 0.0])
+    command = jax.jit(lambda *state: mechanism.command(*state))(0.0, jnp.array([0.0, np.pi / 2]), jnp.zeros(2))
     assert int(command.rank) == 0
     np.testing.assert_allclose(command.unreachable, command.wanted)
 
@@ -87,12 +92,17 @@ def test_robot_follows_its_figure_of_eight(robot):
 
 
 @pytest.mark.slow
+def test_the_command_runs_the_robot(check_run):
+    check_run("mobile_robot", 61)
+
+
+@pytest.mark.slow
 def test_the_axle_s_own_middle_cannot_be_told_to_go_sideways(robot):
     mechanism, _ = robot
     at_the_axle = uk.systems.MobileRobot(d=0.0)
     q, v = mechanism.start()
-    command = at_the_axle.command(0.0, q, v)
-    assert int(command.rank) == 1
+    command = jax.jit(lambda t: at_the_axle.command(t, q, v))
+    assert int(command(0.0).rank) == 1
     sideways = np.array([-np.sin(float(q[2])), np.cos(float(q[2]))])
-    missed = np.asarray(at_the_axle.command(1.0, q, v).unreachable)
+    missed = np.asarray(command(1.0).unreachable)
     assert np.abs(missed @ sideways) == pytest.approx(np.linalg.norm(missed), abs=1e-12)
