@@ -65,7 +65,7 @@ def test_a_door_on_two_hinges():
 
 
 @pytest.mark.slow
-def test_derivatives_of_reactions_that_are_not_unique():
+def test_derivatives_of_reactions_that_are_not_unique(rng):
     """All reactions are linear in the mass and in the square of the speed."""
 
     def of(x, absolute):
@@ -77,9 +77,10 @@ def test_derivatives_of_reactions_that_are_not_unique():
 
     least = lambda mass, speed: of_door(mass, speed)[0]
     expected = np.stack([least(MASS, 2.0) / MASS, (least(MASS, 3.0) - least(MASS, 1.0)) / 2], axis=1)
+    weights = rng.normal(size=12)
     for absolute in (False, True):
-        found = jax.jit(jax.jacrev(lambda x, absolute=absolute: of(x, absolute)))(jnp.array([MASS, 2.0]))
-        np.testing.assert_allclose(found, expected, rtol=0, atol=1e-8)
+        found = jax.jit(jax.grad(lambda x, absolute=absolute: weights @ of(x, absolute)))(jnp.array([MASS, 2.0]))
+        np.testing.assert_allclose(found, weights @ expected, rtol=0, atol=1e-8)
 
 
 def four_bar(gear=False):
