@@ -260,35 +260,33 @@ def test_a_ball_rolls_down_an_incline_and_slips_on_a_steep_one(options):
         np.testing.assert_allclose(motion.v[-1, 4], torque * 0.5 / (0.4 * 2 * 0.1**2), rtol=1e-9)
 
 
-def crate(friction, *solids, size=(0.4, 0.3, 0.2)):
-    x, y, z = size
-    body = uk.Body(3.0, inertia=[3.0 / 12 * k for k in (y**2 + z**2, x**2 + z**2, x**2 + y**2)])
-    return uk.Mechanism({"crate": body}, contacts=[Contact(solid, Plane(), friction=friction) for solid in solids])
+CRATE = uk.Body(3.0, inertia=[3.0 / 12 * (a**2 + b**2) for a, b in ((0.3, 0.2), (0.4, 0.2), (0.4, 0.3))])
 
 
 @pytest.mark.slow
-def test_a_box_stands_on_four_corners_slides_and_stops():
-    """Four corners are one too many: the forces are not unique, their sum is."""
-    box = crate(0.4, *(Point("crate", at=(x, y, -0.1)) for x in (-0.2, 0.2) for y in (-0.15, 0.15)))
-    q0, v0 = jnp.array(pose((0, 0, 0.1))), 1.2  # it stops after v0 / (μ g) and v0² / (2 μ g)
-    motion: Any = uk.simulate(box, q0, jnp.zeros(6).at[0].set(v0), [0.0, 0.1, 0.5, 1.0])
-    np.testing.assert_allclose(motion.v[1], [v0 - 0.4 * GRAVITY * 0.1, 0, 0, 0, 0, 0], atol=1e-9)
-    rest = q0.at[0].set(v0**2 / (2 * 0.4 * GRAVITY))
+def test_a_box_stands_on_its_feet_slides_and_stops():
+    """In an upright plane, three feet are one too many: the forces are not unique, their sum is."""
+    plane = {"plane": uk.joints.Planar("ground", "crate", axis="y")}  # its coordinates are z, x and the angle
+    feet = [Contact(Point("crate", at=(x, 0, -0.1)), Plane(), friction=0.4) for x in (-0.2, 0.1, 0.2)]
+    box, v0 = uk.Mechanism({"crate": CRATE}, plane, contacts=feet), 1.2
+    motion: Any = uk.simulate(box, [0.1, 0.0, 0.0], [0.0, v0, 0.0], [0.0, 0.1, 0.5, 1.0])
+    np.testing.assert_allclose(motion.v[1], [0, v0 - 0.4 * GRAVITY * 0.1, 0], atol=1e-9)
+    rest = [0.1, v0**2 / (2 * 0.4 * GRAVITY), 0]  # after v0 / (μ g)
     np.testing.assert_allclose(motion.q[2:], [rest, rest], atol=1e-9)
     np.testing.assert_allclose(motion.q[2], motion.q[3], atol=1e-12)
     np.testing.assert_allclose(motion.v[2:], 0, atol=1e-12)
-    force = np.asarray(motion.contact_force[:, :4])
+    force = np.asarray(motion.contact_force[:, :3])
     np.testing.assert_allclose(force.sum(axis=1), 3 * GRAVITY, rtol=1e-9)
     assert np.all(motion.contacts.closed) and np.all(force >= 0)
-    load = force[2]  # three corners are enough
+    load = force[2]  # two feet are enough
     np.testing.assert_array_equal(motion.contacts.sticking[2], load > 1e-9)
-    assert np.sum(load > 1e-9) >= 3
+    assert np.sum(load > 1e-9) >= 2
 
 
 @pytest.mark.slow
 def test_a_box_dropped_with_a_tilt_comes_to_rest():
     """No corner stays further from the ground than gravity moves it in a step, and four carry the weight."""
-    box = crate(0.5, Box("crate", size=(0.4, 0.3, 0.2)))
+    box = uk.Mechanism({"crate": CRATE}, contacts=[Contact(Box("crate", size=(0.4, 0.3, 0.2)), Plane(), friction=0.5)])
     assert len(box.nonsmooth[0].name) == 8 and box.nonsmooth[0].name[7] == "crate on ground[7]"
     tilted, v0 = jnp.array(pose((0, 0, 0.3), (0.99500, 0.07987, 0.05990, 0.0))), jnp.array([0.3, 0, 0, 0, 0, 0])
     dt = 1e-3

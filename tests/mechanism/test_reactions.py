@@ -65,22 +65,17 @@ def test_a_door_on_two_hinges():
 
 
 @pytest.mark.slow
-def test_derivatives_of_reactions_that_are_not_unique(rng):
+def test_derivatives_of_reactions_that_are_not_unique():
     """All reactions are linear in the mass and in the square of the speed."""
 
-    def of(x, absolute):
-        model, q, v = door(x[0]), jnp.zeros(1), x[1:]
-        if absolute:
-            model, q, v = model.in_absolute(), jnp.eye(7)[3], jnp.zeros(6).at[5].set(x[1])
-        found = model.reactions(0.0, q, v)
+    def of(x):
+        found = door(x[0]).reactions(0.0, jnp.zeros(1), x[1:])
         return jnp.concatenate([x for hinge in ("hinge0", "hinge1") for x in found[hinge][:2]])
 
     least = lambda mass, speed: of_door(mass, speed)[0]
     expected = np.stack([least(MASS, 2.0) / MASS, (least(MASS, 3.0) - least(MASS, 1.0)) / 2], axis=1)
-    weights = rng.normal(size=12)
-    for absolute in (False, True):
-        found = jax.jit(jax.grad(lambda x, absolute=absolute: weights @ of(x, absolute)))(jnp.array([MASS, 2.0]))
-        np.testing.assert_allclose(found, weights @ expected, rtol=0, atol=1e-8)
+    found = jax.jit(jax.jacrev(of))(jnp.array([MASS, 2.0]))
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-8)
 
 
 def four_bar(gear=False):
