@@ -18,10 +18,12 @@ def ball(restitution):
     return uk.System(fall, uk.Unilateral(lambda t, q: q[0] - 0.1, restitution, name="floor"))
 
 
-def height(restitution, t):
-    """The height of the ball, dropped from 1 m, in closed form."""
-    first = mpmath.sqrt(2 * mpmath.mpf("0.9") / mpmath.mpf("9.81"))
+def height(restitution, t, drop="0.9"):
+    """The height of the ball, dropped from 0.9 m above the floor, in closed form."""
+    first = mpmath.sqrt(2 * mpmath.mpf(drop) / mpmath.mpf("9.81"))
     g = mpmath.mpf("9.81")
+    if t < first:
+        return mpmath.mpf("0.1") + mpmath.mpf(drop) - g * t**2 / 2
     at, speed = first, g * first * restitution
     while at + 2 * speed / g < t:
         at, speed = at + 2 * speed / g, speed * restitution
@@ -57,7 +59,6 @@ def test_forward_derivatives_contain_the_saltation_of_every_impact():
 
 @pytest.mark.slow
 def test_reverse_derivatives_do_too_and_in_batches():
-    np.testing.assert_allclose(jax.jacrev(heights)(0.9), EXACT, rtol=1e-12)
     of_batch = jax.jit(jax.vmap(jax.jacrev(heights)))(jnp.array([0.5, 0.7, 0.9]))
     np.testing.assert_allclose(of_batch[2], EXACT, rtol=1e-12)
     for member, e in enumerate(("0.5", "0.7")):  # two impacts before 1 s, and one
@@ -68,13 +69,18 @@ def test_reverse_derivatives_do_too_and_in_batches():
 
 @pytest.mark.slow
 def test_members_of_a_batch_have_their_own_impacts():
-    drops = np.array([[1.0], [0.5], [2.0]])
-    motion = uk.simulate(ball(0.8), drops, np.zeros((3, 1)), jnp.linspace(0, 2, 5))
+    """One of them comes to rest."""
+    drops, ts = np.array([[1.0], [0.3], [2.0]]), np.linspace(0, 2, 5)
+    motion = uk.simulate(ball(0.8), drops, np.zeros((3, 1)), ts)
     np.testing.assert_allclose(motion.contacts.impact_times[:, 0], np.sqrt(2 * (drops[:, 0] - 0.1) / G), rtol=1e-13)
-    for i in range(3):
-        alone = uk.simulate(ball(0.8), drops[i], [0.0], jnp.linspace(0, 2, 5))
-        np.testing.assert_array_equal(motion[i].q, alone.q)
-        np.testing.assert_array_equal(motion[i].contacts.closed, alone.contacts.closed)
+    rests = 9 * np.sqrt(2 * (drops - 0.1) / G) < ts  # the sum of all flights
+    assert np.sum(rests) == 1
+    np.testing.assert_array_equal(motion.contacts.closed[..., 0], rests)
+    for i, drop in enumerate(("0.9", "0.2", "1.9")):
+        exact = [
+            0.1 if rest else float(height(mpmath.mpf("0.8"), t, drop)) for t, rest in zip(ts, rests[i], strict=True)
+        ]
+        np.testing.assert_allclose(motion[i].q[:, 0], exact, rtol=0, atol=1e-11)
 
 
 def oscillator():
@@ -160,13 +166,14 @@ def test_balls_in_contact_share_the_impact():
 
 @pytest.mark.slow
 def test_redundant_rows_of_a_constraint_change_nothing():
-    weight = uk.MassForce(jnp.eye(3), lambda t, q, v: jnp.array([0.0, 0, -G]))
-    floor = uk.Unilateral(lambda t, q: q[2], restitution=0.5)
-    once = uk.System(weight, [uk.Holonomic(lambda t, q: q[0] - q[1]), floor])
+    """A ball that bounces, and is carried along a line which is written twice."""
+    weight, ts = uk.MassForce(jnp.eye(3), lambda t, q, v: jnp.array([0.0, 0, -G])), np.linspace(0, 1.2, 4)
+    floor = uk.Unilateral(lambda t, q: q[2] - 0.1, restitution=0.5)
     twice = uk.System(weight, [uk.Holonomic(lambda t, q: [q[0] - q[1], 2 * (q[0] - q[1])]), floor])
-    motions = [uk.simulate(each, [0.0, 0, 1], [1.0, 1, 0], jnp.linspace(0, 1.2, 4)) for each in (once, twice)]
-    np.testing.assert_allclose(motions[0].q, motions[1].q, atol=1e-13)
-    assert np.all(motions[0].contacts.impacts == motions[1].contacts.impacts)
+    motion = uk.simulate(twice, [0.0, 0, 1], [1.0, 1, 0], ts)
+    exact = [[t, t, float(height(mpmath.mpf("0.5"), t))] for t in ts]
+    np.testing.assert_allclose(motion.q, exact, rtol=0, atol=1e-12)
+    assert int(motion.contacts.impacts) == 4
 
 
 def rimless_wheel(inertia=0.1, slope=0.08, friction=3.0):
@@ -183,35 +190,28 @@ def rimless_wheel(inertia=0.1, slope=0.08, friction=3.0):
     return uk.System(uk.MassForce(jnp.diag(jnp.array([1.0, 1.0, inertia])), lambda t, q, v: weight), tips)
 
 
-def after_impact(speed):
-    angle = np.pi / 8
-    q = jnp.array([-jnp.sin(angle), jnp.cos(angle), angle])
-    return q, speed * jnp.array([jnp.cos(angle), jnp.sin(angle), -1.0])
-
-
 @pytest.mark.slow
 def test_the_rimless_wheel_has_its_gait_and_its_multiplier():
-    inertia, slope = 0.1, 0.08
+    """From just after an impact with the speed of the gait, through the next one: by its energy, it has that speed."""
+    inertia, slope, half = 0.1, 0.08, np.pi / 8
     ratio = (inertia + np.cos(np.pi / 4)) / (inertia + 1)
-    gain = 2 * (np.cos(slope - np.pi / 8) - np.cos(slope + np.pi / 8)) / (1 + inertia)
+    gain = 2 * (np.cos(slope - half) - np.cos(slope + half)) / (1 + inertia)
     speed = np.sqrt(ratio**2 * gain / (1 - ratio**2))
     wheel = rimless_wheel(inertia, slope)
-    motion = uk.simulate(wheel, *after_impact(speed), [0.0, 4.0], rtol=1e-12, atol=1e-12)
-    assert int(motion.contacts.impacts) == 1
-    period = float(motion.contacts.impact_times[0])
-    step = lambda w: uk.simulate(wheel, *after_impact(w), [0.0, period * 1.2], rtol=1e-12, atol=1e-12)
 
-    def speed_after(w):  # from the energy, which is conserved after the impact
-        motion = step(w)
+    def speed_after(w):
+        q, v = jnp.array([-np.sin(half), np.cos(half), half]), w * jnp.array([np.cos(half), np.sin(half), -1.0])
+        motion = uk.simulate(wheel, q, v, [0.0, 4.0], rtol=1e-12, atol=1e-12)
         q, v = motion.q[-1], motion.v[-1]
         kinetic = v @ (jnp.array([1, 1, inertia]) * v) / 2
         tip = q[0] + jnp.sin(q[2] + np.pi / 4)
         potential = lambda x, y: -jnp.sin(slope) * x + jnp.cos(slope) * y
-        at_impact = potential(tip - np.sin(np.pi / 8), np.cos(np.pi / 8))
+        at_impact = potential(tip - np.sin(half), np.cos(half))
         return jnp.sqrt(2 * (kinetic + potential(q[0], q[1]) - at_impact) / (1 + inertia))
 
-    np.testing.assert_allclose(speed_after(speed), speed, rtol=1e-10)
-    np.testing.assert_allclose(jax.jacfwd(speed_after)(speed), ratio**2, rtol=1e-9)
+    found, multiplier = jax.jit(lambda w: jax.jvp(speed_after, (w,), (1.0,)))(speed)
+    np.testing.assert_allclose(found, speed, rtol=1e-10)
+    np.testing.assert_allclose(multiplier, ratio**2, rtol=1e-9)
 
 
 ROD = uk.MassForce(jnp.diag(jnp.array([1.0, 1.0, 1 / 3])), jnp.array([0, -G, 0]))
@@ -369,7 +369,7 @@ def test_impacts_accumulate_at_late_times(start=1e9):
 def test_a_load_that_varies_while_nothing_moves_is_followed():
     """Adaptive steps of a body at rest are long. A load 2 m g sin(20 t) lifts it three times in a second, and friction
     of 1 N holds another against 1.5 sin(20 t) N for a part of the time only."""
-    ts = np.linspace(0, 1, 41)
+    ts = [0.0, 1.0]
     lifted = uk.System(
         uk.MassForce(jnp.eye(1), lambda t, q, v: G * (2 * jnp.sin(20 * t) - 1)[None]),
         uk.Unilateral(lambda t, q: q[0]),
@@ -378,11 +378,12 @@ def test_a_load_that_varies_while_nothing_moves_is_followed():
         uk.MassForce(jnp.eye(1), lambda t, q, v: 1.5 * jnp.sin(20 * t)[None]), uk.Coulomb(lambda t, q, v: v[0], 1.0)
     )
     for system, changes in ((lifted, 7), (held, 13)):
-        coarse = uk.simulate(system, [0.0], [0.0], [0.0, 1.0])
         motion = uk.simulate(system, [0.0], [0.0], ts)
         fixed = uk.simulate(system, [0.0], [0.0], ts, dt=1e-3)
         np.testing.assert_allclose(motion.q, fixed.q, rtol=0, atol=1e-9)
-        assert int(coarse.contacts.changes) == int(fixed.contacts.changes) == changes
+        np.testing.assert_allclose(motion.v, fixed.v, rtol=0, atol=1e-9)
+        np.testing.assert_allclose(motion.contacts.impact_times, fixed.contacts.impact_times, rtol=0, atol=1e-9)
+        assert int(motion.contacts.changes) == int(fixed.contacts.changes) == changes
 
 
 def test_a_start_inside_of_a_contact_is_a_failure_under_jit():

@@ -54,12 +54,9 @@ def test_derivatives_are_those_of_the_steps():
             -1, 0
         ]
 
-    difference = (rest(0.5 + 1e-6) - rest(0.5 - 1e-6)) / 2e-6
-    exact = -G * np.cos(0.3) * 0.2**2 / 2
-    for derivative in (jax.grad(rest)(0.5), jax.jacfwd(rest)(0.5)):
-        np.testing.assert_allclose(derivative, difference, rtol=1e-7)
-        np.testing.assert_allclose(derivative, exact, rtol=1e-9)  # as long as it slides
-    slopes = jax.vmap(jax.grad(rest))(jnp.array([0.4, 0.5]))
+    exact = -G * np.cos(0.3) * 0.2**2 / 2  # as long as it slides
+    np.testing.assert_allclose(jax.jit(jax.jacfwd(rest))(0.5), exact, rtol=1e-9)
+    slopes = jax.jit(jax.vmap(jax.grad(rest)))(jnp.array([0.4, 0.5]))
     np.testing.assert_allclose(slopes, exact, rtol=1e-9)
 
 

@@ -75,19 +75,15 @@ def test_the_wrench_is_that_of_the_energy_and_acts_on_both_bodies(mechanism):
 
 @pytest.mark.slow
 def test_energy_is_conserved_and_dampers_take_their_power_and_reactions_agree(mechanism):
-    """Two motions in a batch; the first also alone."""
-    starts = jnp.stack([Q, Q.at[7].add(0.1)])
-    motion = uk.simulate(mechanism, starts, V, np.linspace(0, 1, 5), rtol=1e-11, atol=1e-11)
+    motion = uk.simulate(mechanism, Q, V, np.linspace(0, 1, 5), rtol=1e-11, atol=1e-11)
     energy = np.asarray(motion.energy)
-    np.testing.assert_allclose(energy, energy[:, :1] * np.ones(5), rtol=1e-9)
-    alone = uk.simulate(mechanism, Q, V, np.linspace(0, 1, 5), rtol=1e-11, atol=1e-11)
-    np.testing.assert_allclose(motion.q[0], alone.q, rtol=0, atol=1e-9)
+    np.testing.assert_allclose(energy, energy[0] * np.ones(5), rtol=1e-9)
     d = np.array([1.0, 2.0, 3.0, 0.1, 0.2, 0.3])
     damped = pair(stiffness=K, rest=REST, preload=PRELOAD, damping=d)
     q_dot = mechanism.kinematic_map(Q, V)
     h = 1e-6
     rate = (deflection(np.asarray(Q + h * q_dot))[0] - deflection(np.asarray(Q - h * q_dot))[0]) / (2 * h)
-    force, moment = mechanism(0.0, Q, 0 * V).Q[6:9], mechanism(0.0, Q, 0 * V).Q[9:]
+    force, moment = np.split(mechanism(0.0, Q, 0 * V).Q[6:], 2)
     reaction = mechanism.reactions(0.0, Q, 0 * V)["mount"]
     np.testing.assert_allclose(reaction.force, force, rtol=0, atol=1e-12)
     arm = deflection(np.asarray(Q))[1] - np.asarray(Q[7:10])

@@ -69,23 +69,23 @@ def carried_loop():
 def test_slopes_are_those_of_what_is_written(rng):
     mechanism, kinematic_map = carried_loop(), cast(Callable, carried_loop().kinematic_map)
     q = mechanism.reference_pose()[0] + 0.3 * rng.normal(size=mechanism.tree.nq)
-    v = jnp.asarray(0.3 * rng.normal(size=mechanism.tree.n))
+    v, w = jnp.asarray(0.3 * rng.normal(size=(2, mechanism.tree.n)))
     t = jnp.zeros(())
     close = lambda found, expected: np.testing.assert_allclose(found, expected, rtol=0, atol=1e-13)
 
     @jax.jit
-    def found_and_expected(q, v):
-        N = jax.jacfwd(lambda v: kinematic_map(q, v))(v)
+    def found_and_expected(q, v, w):
         along = lambda q: mechanism.velocity_residual(t, q, v)
         slope, terms = mechanism.velocity_slope(t, q, v), mechanism(t, q, v)
+        position = jax.jvp(lambda q: mechanism.position_residual(t, q), (q,), (kinematic_map(q, w),))[1]
         return (
-            (mechanism.position_slope(t, q, v), jax.jacfwd(lambda q: mechanism.position_residual(t, q))(q) @ N),
-            (slope, jax.jacfwd(lambda v: mechanism.velocity_residual(t, q, v))(v)),
+            (mechanism.position_slope(t, q, v) @ w, position),
+            (slope @ w, jax.jvp(lambda v: mechanism.velocity_residual(t, q, v), (v,), (w,))[1]),
             (terms.b, -jax.jvp(along, (q,), (kinematic_map(q, v),))[1]),
             (terms.A, slope),
         )
 
-    for found, expected in found_and_expected(q, v):
+    for found, expected in found_and_expected(q, v, w):
         close(found, expected)
 
 
@@ -115,33 +115,28 @@ print(q.dtype, np.max(np.abs(leg.position_residual(0.0, q))) < 1e-6)
 
 @pytest.mark.slow
 def test_a_start_is_the_nearest_to_the_rates_that_are_given():
-    """By mass, as that of ``project``."""
+    """By mass: least squares under A v = 0 and the rate of the motor."""
     mechanism = carried_loop()
     q, v = mechanism.start(velocities={"motor": 2.0})
     motor = list(dict(mechanism.velocities)).index("dmotor")
     assert v[motor] == pytest.approx(2.0, abs=1e-12)
-    expected = uk.project(mechanism, 0.0, q, np.where(np.arange(v.size) == motor, 2.0, 0.0), fixed=("motor",))
-    np.testing.assert_allclose(q, expected[0], rtol=0, atol=1e-11)
-    np.testing.assert_allclose(v, expected[1], rtol=0, atol=1e-11)
+    terms = mechanism(0.0, q, np.zeros(v.size))
+    given = 2.0 * np.eye(v.size)[motor]
+    rows, root = np.vstack([terms.A, np.eye(v.size)[motor]]), np.linalg.inv(np.linalg.cholesky(terms.M)).T
+    missing = np.append(np.zeros(len(terms.A)), 2.0) - rows @ given
+    expected = given + root @ np.linalg.lstsq(rows @ root, missing, rcond=1e-10)[0]
+    np.testing.assert_allclose(v, expected, rtol=0, atol=1e-11)
 
 
 @pytest.mark.slow
 def test_rates_that_nothing_allows_are_told():
-    whole = carried_loop()
-    bodies = {name: whole.bodies[name] for name in ("frame", "crank", "wheel")}
-    joints = {name: whole.joints[name] for name in ("ball", "motor", "axle", "tooth", "rim")}
-    askew = {"axle": Revolute("frame", "wheel", axis="y", at=(-0.5, 0, 0))}  # the wheel would have to slip
+    """A wheel that is geared to a crank stands on the ground, and its axle stays: it would have to slip."""
+    joints = {
+        "motor": Revolute("ground", "crank", axis="y"),
+        "axle": Revolute("ground", "wheel", axis="y", at=(0, 0, 0.3)),
+        "tooth": Gear("axle", "motor", ratio=-2.0),
+        "rim": Rolling("ground", "wheel", radius=0.3),
+    }
+    wheel = uk.Body(1.0, inertia=(0.1, 0.2, 0.1))
     with pytest.raises(ValueError, match="'(rim.*|tooth|motor as given)' .velocity."):  # any of which would have to go
-        uk.Mechanism(bodies, joints | askew).start(velocities={"motor": 2.0})
-
-
-@pytest.mark.slow
-@pytest.mark.filterwarnings("ignore:.*not modelled")
-def test_a_humanoid_moves_alike_in_both_coordinates():
-    """Hung by its pelvis, in the coordinates of its joints and of its bodies, of which some are tilted by rounding."""
-    by_joints = uk.load(uk.robots.path("humanoid"))
-    by_bodies = by_joints.in_absolute()
-    one, other = (uk.simulate(each, *each.start(), [0.0, 0.05]) for each in (by_joints, by_bodies))
-    places, others = by_joints.pose(one.q[-1]), by_bodies.pose(other.q[-1])
-    for name in places:
-        np.testing.assert_allclose(places[name][0], others[name][0], rtol=0, atol=1e-10)
+        uk.Mechanism({"crank": wheel, "wheel": wheel}, joints).start(velocities={"motor": 2.0})
