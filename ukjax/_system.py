@@ -200,7 +200,10 @@ class AbstractSystem(FlattenedOnce):
 
     def energy(self, t: ScalarLike, q: Float[Array, " nq"], v: Float[Array, " n"]) -> Float[Array, ""] | None:
         """Return the energy T + V [J], or None if the dynamics do not define one."""
-        return dynamics_of(self).energy(as_float(t), q, v)
+        t, q, v = as_float(t), as_array("q", q), as_array("v", v)
+        self = hoist_tracers(self)
+        energy = _jitted_energy if is_eager(*without_derivatives((self, t, q, v))) else _energy
+        return energy(self, t, q, v)
 
 
 def state_of(
@@ -285,7 +288,11 @@ def _actuated(system, t, q, v):
     return Terms(terms.M, terms.Q + force, terms.A, terms.b, terms.c)
 
 
-_jitted = jit_unoptimised(_actuated)
+def _energy(system, t, q, v):
+    return dynamics_of(system).energy(t, q, v)
+
+
+_jitted, _jitted_energy = jit_unoptimised(_actuated), jit_unoptimised(_energy)
 
 
 class AbstractVariant(AbstractSystem):
