@@ -21,7 +21,8 @@ import pytest
 import ukjax._kernel  # noqa: F401  before the hook: it handles numbers one by one, and so many checks would take minutes
 
 # Left in place: the public names are imported when first used, so most modules are imported later than this one.
-jaxtyping.install_import_hook("ukjax", "beartype.beartype")
+if not jaxtyping.config.jaxtyping_disable:
+    jaxtyping.install_import_hook("ukjax", "beartype.beartype")
 
 import ukjax  # noqa: E402
 
