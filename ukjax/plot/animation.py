@@ -72,6 +72,8 @@ def animate(trajectory: Trajectory) -> FuncAnimation:
         return [*bodies, *links, *traces, title]
 
     draw(frame_samples[0])
+    figure.draw_without_rendering()
+    figure.set_layout_engine("none")  # the layout of the first frame, not computed again for each
     return FuncAnimation(
         figure, draw, frames=frame_samples, interval=1000 / FRAMES_PER_SECOND, blit=False, cache_frame_data=False
     )
