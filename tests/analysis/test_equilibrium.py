@@ -1,5 +1,6 @@
 """Equilibria against statics by hand, and their derivatives against closed forms."""
 
+import importlib
 from typing import Any
 
 import jax
@@ -11,6 +12,7 @@ import ukjax as uk
 
 from .models import GRAVITY, cart_pole, hanging, hanging_chain
 
+equilibrium_module = importlib.import_module("ukjax._analysis.equilibrium")
 EXACT: Any = dict(rtol=1e-10, atol=1e-10)
 
 
@@ -94,3 +96,14 @@ def test_an_equilibrium_a_right_angle_away_from_the_start():
     found = uk.equilibrium(uk.systems.Pendulum(), [-1.0, 0.0])
     np.testing.assert_allclose(found.q, [0, -1], atol=1e-12)
     assert found.stable
+
+
+def test_without_constraints_one_search_is_enough(monkeypatch):
+    """Rounding of the force at the point that is found is no reason to search again."""
+    searches, search = [], equilibrium_module._balanced
+    monkeypatch.setattr(equilibrium_module, "_balanced", lambda *given: searches.append(given) or search(*given))
+    spring = uk.System(uk.MassForce(jnp.eye(1), lambda t, q, v: 3.0 - 50.0 * q - q**3))
+    rest = uk.equilibrium(spring, near=[0.02])
+    np.testing.assert_allclose(rest.q, [x.real for x in np.roots([1, 0, 50, -3]) if x.imag == 0], rtol=1e-14)
+    assert spring(0.0, rest.q, [0.0]).Q[0] != 0.0  # else any criterion would do
+    assert len(searches) == 1
