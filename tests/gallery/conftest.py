@@ -65,7 +65,10 @@ def check(name, report, motion):
     assert lines and all(line.ndim == 2 and line.shape[1] in (2, 3) for line in lines)
     assert all(np.isfinite(line).all() for line in lines)
     if mechanism.control is not None:
-        assert len(mechanism.control.inputs) == mechanism.control.matrix(jnp.array(0.0), q, q).shape[1]
+        assert (
+            len(mechanism.control.inputs)
+            == mechanism.control.matrix(jnp.array(0.0), *map(jnp.asarray, (q, v))).shape[1]
+        )
 
     if not mechanism.nonsmooth:
         M, Q, A, b = (np.asarray(x) for x in (terms.M, terms.Q, terms.A, terms.b))
