@@ -105,5 +105,5 @@ def test_without_constraints_one_search_is_enough(monkeypatch):
     spring = uk.System(uk.MassForce(jnp.eye(1), lambda t, q, v: 3.0 - 50.0 * q - q**3))
     rest = uk.equilibrium(spring, near=[0.02])
     np.testing.assert_allclose(rest.q, [x.real for x in np.roots([1, 0, 50, -3]) if x.imag == 0], rtol=1e-14)
-    assert spring(0.0, rest.q, [0.0]).Q[0] != 0.0  # else any criterion would do
+    assert spring(0.0, rest.q, [0.0]).Q[0] != 0.0  # if it were exactly 0, the test could not fail
     assert len(searches) == 1

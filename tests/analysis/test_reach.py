@@ -146,7 +146,7 @@ def test_an_arm_of_six_axes_in_a_batch_reaches_poses_of_its_forward_kinematics()
 
 @pytest.mark.slow
 def test_derivatives_by_a_target_and_a_length_are_those_of_the_closed_form():
-    """The first in reverse, and those of them along the target's way forward."""
+    """First derivatives in reverse mode; second derivatives along x in forward mode."""
 
     def elbow(x, upper):
         return uk.reach(planar_arm(upper), {"lower": jnp.stack([x, 0.5, 0.0])}, near=[0.1, 0.9], at=TIP).q[1]

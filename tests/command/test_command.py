@@ -178,7 +178,7 @@ def test_plot_without_a_name_saves_figure_and_data(capsys, tmp_path):
 
 @pytest.mark.slow
 def test_bench_measures_what_it_says(capsys, monkeypatch):
-    """On a smaller system than its own."""
+    """With a small system in place of those that the command measures."""
     monkeypatch.setattr("ukjax._command.bench.MECHANISMS", {"four_bar": "constraints"})
     assert command("bench", "--batch", "3", "--seconds", "0.004", "--json") == 0
     report = json.loads(capsys.readouterr().out)

@@ -69,7 +69,7 @@ def test_reverse_derivatives_do_too_and_in_batches():
 
 @pytest.mark.slow
 def test_members_of_a_batch_have_their_own_impacts():
-    """One of them comes to rest."""
+    """Balls dropped from three heights, of which one comes to rest."""
     drops, ts = np.array([[1.0], [0.3], [2.0]]), np.linspace(0, 2, 5)
     motion = uk.simulate(ball(0.8), drops, np.zeros((3, 1)), ts)
     np.testing.assert_allclose(motion.contacts.impact_times[:, 0], np.sqrt(2 * (drops[:, 0] - 0.1) / G), rtol=1e-13)

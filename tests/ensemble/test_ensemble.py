@@ -23,6 +23,7 @@ from ukjax._ensemble import plan as plan_module
 from ukjax._ensemble import run as run_module
 from ukjax._ensemble.over import Over
 from ukjax._motion.result import REASONS
+from ukjax._run import compile as compile_module
 
 from ..mechanisms import Pendulum
 
@@ -268,6 +269,19 @@ def test_the_examples_of_docstrings_are_right(documented, tmp_path, monkeypatch)
     monkeypatch.chdir(tmp_path)
     examples = doctest.DocTestParser().get_doctest(documented.__doc__, {}, documented.__name__, None, None)
     assert doctest.DocTestRunner().run(examples).failed == 0 and examples.examples
+
+
+def test_programs_for_starts_are_compiled_once():
+    """The check of the starts and the first block share them. Redundant rows need no global search."""
+    rows = uk.Holonomic(lambda t, q: jnp.stack([q @ q - 1, 2 * (q @ q) - 2]), name="rod")
+    pendulum = uk.System(uk.MassForce(jnp.eye(2), jnp.array([0.0, -9.81])), rows, coordinates=[("x", "m"), ("y", "m")])
+    before = set(compile_module._programs)
+    found = sweep({"x": [0.3, 0.5, 0.7]}, pendulum, ts=[0.0, 0.02], q0=[0.0, -0.9])
+    np.testing.assert_allclose(np.linalg.norm(found.q, axis=-1), 1, rtol=1e-14)
+    keys: Any = set(compile_module._programs) - before
+    compiled = [key[0] for key in keys if len(key) == 4]  # shorter keys are of functions that are only traced
+    assert compiled.count(block_module._project_near) == 2  # by the fast path, and by the usual method
+    assert block_module._project_by_search not in compiled
 
 
 # --- how they end ---------------------------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ RTOL = 1e-7
 
 
 def alone(method):
-    """A function to x, ν and whether it was unusual, of systems one after another: by LAPACK."""
+    """A function that solves systems one after another by LAPACK. It returns x, ν and whether the fast path failed."""
     one = jax.jit(lambda *given: answer(method, *given))
     return lambda *given: [np.stack(x) for x in zip(*(one(*each) for each in zip(*given, strict=True)), strict=True)]
 

@@ -44,10 +44,11 @@ def check_run(tmp_path, monkeypatch, capsys):
 
 
 def check(name, report, motion):
-    """The limits that the project promises, and that it starts and accelerates as the mechanism must.
+    """Check the promised limits of the errors, the start, the outline, and the acceleration at the start.
 
-    Of accelerations: null-space equations always, multipliers [M −Aᵀ; A 0] where the rows are independent; both in
-    NumPy. Contacts and dry friction are left out: ``test_gallery_nonsmooth`` has them.
+    The acceleration is compared with that of the null-space equations, and with that of the multiplier equations
+    [M −Aᵀ; A 0] if the rows are independent, both by NumPy. Systems with contacts or dry friction are checked in
+    ``test_gallery_nonsmooth``.
     """
     mechanism: Any = uk.systems.named(name)
     assert report["max_residual"] <= 1e-10
@@ -65,10 +66,8 @@ def check(name, report, motion):
     assert lines and all(line.ndim == 2 and line.shape[1] in (2, 3) for line in lines)
     assert all(np.isfinite(line).all() for line in lines)
     if mechanism.control is not None:
-        assert (
-            len(mechanism.control.inputs)
-            == mechanism.control.matrix(jnp.array(0.0), *map(jnp.asarray, (q, v))).shape[1]
-        )
+        matrix = mechanism.control.matrix(jnp.array(0.0), *map(jnp.asarray, (q, v)))
+        assert len(mechanism.control.inputs) == matrix.shape[1]
 
     if not mechanism.nonsmooth:
         M, Q, A, b = (np.asarray(x) for x in (terms.M, terms.Q, terms.A, terms.b))

@@ -180,7 +180,7 @@ PAIRS = (
     *((name, "joint") for name in ("four_bar", "triple_arm_pendulum", "scara")),
     ("double_pendulum", "absolute"),
 )
-"""A loop with redundant rows, hanging arms, and a servo with a slide."""
+"""A loop with redundant rows, an open chain, a robot with a slide and a servo, and absolute coordinates."""
 
 
 @pytest.mark.slow
@@ -215,7 +215,7 @@ def test_instants(pair, rng):
 
 @pytest.mark.slow
 def test_motion():
-    """What is the same at every instant moves as one: a loop."""
+    """A loop. Mechanisms with equal accelerations at every instant have equal motions."""
     twin, mechanism, place = twins("four_bar")
     ts = np.linspace(0, 0.2, 5)
     q, v = consistent(twin, 0.0, *twin.start())
@@ -228,8 +228,8 @@ def test_motion():
 
 @pytest.mark.slow
 def test_derivatives_by_the_numbers_of_the_twin_and_of_bodies_and_joints(rng):
-    """By differences of the accelerations at a state: by length and gravity of the twin, of which the mechanism is
-    built; and by numbers of bodies, joint points, and points where a loop is closed."""
+    """Against differences of the accelerations at one state. The numbers are length and gravity of the twin, from which
+    the mechanism is built, and those of bodies, joint points, and the points at which the loop is closed."""
     twin, mechanism, place = twins("four_bar")
     ((_, q, v),) = states(twin, rng, 1)
     q, v, _ = moved(mechanism, place, q, v, v)

@@ -76,7 +76,7 @@ def check(along, found, values):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name in uk.systems.CATALOGUE if name not in ALIKE])
 def test_gradients_by_every_number_at_once_are_right(name):
-    """Of the constrained motion and its forces: in reverse, taken along the direction."""
+    """The reverse derivative of the constrained acceleration and force, multiplied by the direction."""
     moved = along(name)
 
     def outcome(numbers):
@@ -96,8 +96,8 @@ def test_gradients_by_every_number_at_once_are_right(name):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", MOVED)
 def test_starts_and_motions_have_their_derivatives(name):
-    """From the start, brought onto the constraints, a few steps with projection, and the forces at their end: forward,
-    for one mechanism of each kind."""
+    """Forward derivatives of the projected start, of five steps, and of acceleration and force at their end, for one
+    mechanism of each kind."""
     moved = along(name)
 
     def outcome(s):

@@ -43,10 +43,7 @@ def impacts(motion):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_forces_obey_the_laws_of_contact_and_friction(motions, name, check_run):
-    """M q̈ = Q + Jᵀ λ, 0 ≤ g ⊥ λ ≥ 0 and |λ_t| ≤ μ λ or the limit, from the functions of the system alone.
-
-    The command runs it, too.
-    """
+    """M q̈ = Q + Jᵀ λ, 0 ≤ g ⊥ λ ≥ 0 and |λ_t| ≤ μ λ or the limit, by the functions of the system. ``ukjax run`` too."""
     motion = motions(name)
     check_run(name, SAMPLES)
     (law,) = motion.model.nonsmooth

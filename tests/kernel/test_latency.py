@@ -163,7 +163,7 @@ def counting(calls, function):
 
 
 def test_a_mechanism_is_traced_once(monkeypatch):
-    """Three programs ask for its mass matrix and the gaps of its loop, together fifteen times."""
+    """Three programs evaluate the mass matrix and the residual of the loop, together at fifteen places."""
     of_bodies, of_loops = [], []
     monkeypatch.setattr(dynamics, "moving", counting(of_bodies, dynamics.moving))
     monkeypatch.setattr(between, "moving", counting(of_loops, between.moving))

@@ -67,7 +67,7 @@ def k(rng):
 
 @pytest.mark.parametrize("seed", (*range(5), *(pytest.param(k, marks=pytest.mark.slow) for k in range(5, 8))))
 def test_random_functions(form, seed):
-    """In a batch and alone; the tests below change its size."""
+    """In a batch of one size and alone. The tests below change the size."""
     rng = np.random.default_rng(seed)
     check(random_function(seed), rng.normal(size=(13, 3)), rng.integers(0, 3, 13), close=1e-9, sizes=())
 

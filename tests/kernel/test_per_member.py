@@ -399,8 +399,11 @@ LONG = {
     "name", [pytest.param(x, marks=[pytest.mark.slow] * (x in LONG)) for x in uk.systems.CATALOGUE]
 )
 def test_every_mechanism_is_compiled(name):
-    """A primitive that has no rule, as a new version of JAX may bring, costs a batch a factor of twenty. Of the
-    accelerations those of the largest are compiled, which have the most operations."""
+    """A primitive without a rule, for example of a new version of JAX, makes a batch twenty times slower.
+
+    The largest mechanisms, whose programs have the most operations, are compiled with their accelerations; of the
+    others only the terms.
+    """
     mechanism = uk.systems.named(name)
     accelerate = (lambda terms: uk.constrained_motion(terms).acceleration) if name in LONG else lambda terms: terms
     moved = uk.per_member(lambda q, v: accelerate(mechanism(0.0, q, v)), strict=True)
@@ -410,9 +413,8 @@ def test_every_mechanism_is_compiled(name):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ("rigid_body", "rolling_disk", "mobile_robot", "double_pendulum", "bouncing_ball"))
 def test_a_simulated_motion_is_compiled(monkeypatch, name):
-    """Steps, corrections and samples: of functions of its own on operations of its own the library says nothing. Of
-    a quaternion, of rows of velocities, of a control law, of a chain, and of contacts; what other mechanisms are made
-    of is in the test before."""
+    """Steps, corrections and samples are kernels without a report. One mechanism each with a quaternion, velocity
+    constraints, a control law, a chain, and contacts; the test above compiles the terms of all others."""
     refused = []
     monkeypatch.setattr(lowering, "report", lambda error, options: refused.append((error.primitive, options.origin)))
     mechanism = uk.systems.named(name)
@@ -423,7 +425,7 @@ def test_a_simulated_motion_is_compiled(monkeypatch, name):
 
 
 def starts(mechanism):
-    """The shapes of a few hundred of them."""
+    """The shapes of q and v of 300 members."""
     return [jax.ShapeDtypeStruct((300, x.size), x.dtype) for x in map(jnp.asarray, mechanism.start())]
 
 

@@ -115,7 +115,7 @@ print(q.dtype, np.max(np.abs(leg.position_residual(0.0, q))) < 1e-6)
 
 @pytest.mark.slow
 def test_a_start_is_the_nearest_to_the_rates_that_are_given():
-    """By mass: least squares under A v = 0 and the rate of the motor."""
+    """Weighted least squares with the masses, subject to A v = 0 and the rate of the motor."""
     mechanism = carried_loop()
     q, v = mechanism.start(velocities={"motor": 2.0})
     motor = list(dict(mechanism.velocities)).index("dmotor")

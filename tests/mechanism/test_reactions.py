@@ -112,11 +112,11 @@ def test_a_plane_four_bar_determines_what_acts_in_its_plane():
 
 @pytest.mark.slow
 def test_a_gear_that_repeats_what_a_loop_does_takes_a_share():
-    """Newton's and Euler's equations of both cranks, with the moment of the gear. Its share is not unique."""
+    """Both cranks satisfy the equations of Newton and Euler with the moment of the gear, which is not unique."""
     found = four_bar(True).reactions(0.0, [1.2, -1.2, 1.2, 1.2], [2.0, -2.0, 2.0])
     assert not found["right"].moment_is_unique[2] and not found["left"].moment_is_unique[2]
     end = 0.5 * np.array([np.cos(1.2), np.sin(1.2), 0])
-    alpha = -9.81 * np.cos(1.2) / (2 * (0.02 + 0.25**2) + 0.5**2)  # of all three masses
+    alpha = -9.81 * np.cos(1.2) / (2 * (0.02 + 0.25**2) + 0.5**2)  # the cranks turn, the coupler moves with their ends
     acceleration = alpha * np.cross([0, 0, 1], end / 2) - 4.0 * end / 2
     for foot, far in (
         (found["left"], -np.asarray(found["lower"].force)),

@@ -22,9 +22,11 @@ def in_form(bodies, plain, joints, form, gravity=(0, 0, 0)):
 
 
 def wound(form):
-    """A wheel on a spring, which moves a follower by a spiral, and where its joints close no loops turns another three
-    times as fast: at 1 rad/s."""
-    geared = form == "joint"  # below there are gears of wheels whose bearings close loops
+    """A wheel on a spring that turns at 1 rad/s and moves a follower by a spiral cam.
+
+    In joint coordinates it also drives a wheel by a gear, three times as fast.
+    """
+    geared = form == "joint"  # tests below have gears whose wheels have bearings that close loops
     stiffness = 0.2 + 9 * 0.2 * geared + 0.5 * 0.01**2
     bodies = {"first": WHEEL, "follower": uk.Body(0.5, inertia=(0.1, 0.1, 0.1))}
     plain = {"a": Planar("ground", "first"), "c": Planar("ground", "follower")}
@@ -130,7 +132,7 @@ def test_a_crank_that_is_driven_moves_the_piston_as_its_closed_form():
 
 @pytest.mark.slow
 def test_turns_are_counted_in_absolute_coordinates():
-    """Of a wheel that is driven: nearly three turns."""
+    """A wheel that is driven turns nearly three times."""
     joints = {"motor": Revolute("ground", "wheel"), "drive": Drive("motor", motion=lambda t: 0.3 + 9.0 * t)}
     mechanism, ts = uk.Mechanism({"wheel": WHEEL}, joints).in_absolute(), np.linspace(0, 2, 9)
     angle = 0.3 + 9.0 * ts

@@ -61,13 +61,13 @@ def driven_by_time():
 
 @functools.cache
 def of_model_and_start_at():
-    """Where, and the gradient there."""
+    """The value, and the gradient at the same point."""
     at = np.array([0.1, 0.2, -1.4, 0.3])
     return at, np.asarray(jax.grad(of_model_and_start)(jnp.asarray(at)))
 
 
 def test_it_is_that_of_differences():
-    """Of the model and of the start."""
+    """Derivatives by the model and by the start."""
     assert_is_that_of_differences(of_model_and_start, *of_model_and_start_at())
 
 

@@ -186,7 +186,7 @@ def test_a_mass_matrix_that_is_none_any_more_ends_the_motion(how, spoiled, messa
 
 @pytest.mark.slow
 def test_a_mass_matrix_that_is_none_any_more_ends_the_motion_of_that_member():
-    """And says so; the others go on as if nothing were."""
+    """The member reports it, and the others are not changed."""
     spoiled, how, message = SPOILED[2]
     model, q0, v0 = heavy_then(spoiled), np.array([-1.0, 0.0, 0.0]), np.array([0.0, 0.0, 1.0])
     speeds = np.array([0.0, 1.0, 0.25, 0.125])

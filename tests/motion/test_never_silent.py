@@ -60,7 +60,7 @@ SYSTEMS = {
 PRECISIONS = [np.float64, np.float32]
 USUAL = [(way, METHODS[0], PRECISIONS[k % 2]) for k, way in enumerate(WAYS)]
 OTHERS = [("one", method) for method in METHODS[1:]]
-"""Each way by the method that is usual, and each other method alone."""
+"""Each way with the default method, and each other method for one motion."""
 
 
 @pytest.mark.slow

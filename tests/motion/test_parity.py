@@ -279,7 +279,7 @@ def test_a_failure_has_the_same_result_beside_an_event():
     ids=["one", "batch", "event"],
 )
 def test_a_start_off_its_constraints_is_an_error_or_a_result(how, q0):
-    """An error where its value is known; where it is traced, a result, and no sample is reached."""
+    """An error if the start is concrete. If it is traced, a result code, and no sample is reached."""
     f = lambda q0, v0: arrays(uk.simulate(Pendulum(), q0, v0, LONG, throw=False, **how))
     q0 = jnp.asarray(q0)
     with pytest.raises(ValueError, match="off the constraints: at t = 0 s 'rod' is 0.105"):

@@ -60,7 +60,7 @@ def test_members_that_are_mapped_have_their_own(few_marks):
 
 
 def test_members_go_each_at_their_own_pace():
-    """Lengths, starts and speeds that differ, in two ``vmap``s: what each finds alone."""
+    """Members of two nested ``vmap``s with different lengths, starts and speeds move as each does alone."""
     ends = lambda length, speed: (lambda found: (found.q, found.v, found.steps, found.last))(motion(length, speed))
     lengths, speeds = jnp.array([0.6, 1.1]), jnp.array([0.0, 0.3, 4.0])
     alone = [[ends(length, speed) for speed in speeds] for length in lengths]

@@ -174,7 +174,8 @@ def _padded(task, *arrays):
 def _initial_states(task, members, numbers, q0, v0) -> tuple[InitialState, Bool[np.ndarray, " members"]]:
     """The initial states of the members, and whether each one has it. Rows from ``members`` on are padding."""
     method = task.problem.method
-    fast = method.fast_path() or method
+    fast_path = method.fast_path()
+    fast = method if fast_path is None else fast_path
     start, has_start = _run(_project_near, task, fast, numbers, q0, v0)
     if not task.problem.projection or np.all(has_start):
         return start, np.asarray(has_start)
@@ -241,7 +242,7 @@ def _project_near(task, method, numbers, q0, v0):
     return jax.vmap(project_one)(numbers, q0, v0)
 
 
-@jit_unoptimised
+@jit_batch
 def _project_by_search(task, numbers, q0, v0):
     """Project the starts by a global search, one member after the other; returns them, and whether each was found."""
 

@@ -65,7 +65,7 @@ def _in_parallel(plan, chunks, devices, threads):
 
     def block(first, last):
         i = next(counter) % len(devices)
-        # Setting a device compiles all programs again, so the only one is not set.
+        # With a default device JAX compiles programs again. A single device is the default already.
         with jax.default_device(devices[i]) if len(devices) > 1 else contextlib.nullcontext():
             return run_block(tasks[i], *plan.given(first, last))
 
