@@ -123,7 +123,8 @@ class Unroller:
             last_uses, read = {}, set(map(_key, jaxpr.outvars))
             for equation in reversed(jaxpr.eqns):
                 keys = set(map(_key, equation.invars))
-                last_uses[id(equation)], read = frozenset(keys - read), read | keys
+                last_uses[id(equation)] = frozenset(keys - read)
+                read |= keys
             self.instructions[jaxpr] = _literals(jaxpr), [self._instruction(x, last_uses[id(x)]) for x in jaxpr.eqns]
         literals, instructions = self.instructions[jaxpr]
         values = literals | dict(zip(jaxpr.constvars, map(np.asarray, consts), strict=True))
