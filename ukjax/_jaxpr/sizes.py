@@ -10,6 +10,8 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
+from jax import lax
 from jax.extend.core import ClosedJaxpr, Jaxpr, Literal
 from jaxtyping import Array
 
@@ -26,17 +28,23 @@ def sizes(function: Callable[..., Any], arguments: Sequence[Array], of: Sequence
 
 def sizes_in(program: ClosedJaxpr, arguments: Sequence[Array], of: Sequence[Array]) -> list[Array]:
     """``sizes`` for a traced function."""
-    operands = [(x, jnp.broadcast_to(size, x.shape)) for x, size in zip(arguments, of, strict=True)]
-    return [_size(x) for x in _evaluate(program.jaxpr, program.consts, operands)]
+    operands = [
+        (x, lax.max(jnp.broadcast_to(size, x.shape), lax.abs(x))) for x, size in zip(arguments, of, strict=True)
+    ]
+    return [jnp.asarray(_size(x)) for x in _evaluate(program.jaxpr, program.consts, operands)]
 
 
 Sized = tuple[Any, Any]
-"""A value and its size, None for the absolute value."""
+"""A value and its size, which is at least the absolute value; None for the absolute value."""
 
 
-def _size(x: Sized) -> Array:
+def _size(x: Sized) -> Any:
     value, size = x
-    return jnp.abs(value) if size is None else jnp.maximum(size, jnp.abs(value))
+    return _absolute(value) if size is None else size
+
+
+def _absolute(value):
+    return lax.abs(value) if isinstance(value, jax.Array) else np.abs(value)
 
 
 def _evaluate(jaxpr: Jaxpr, consts: Sequence[Any], arguments: Sequence[Sized]) -> list[Sized]:
@@ -59,36 +67,45 @@ def _apply(equation: Any, operands: list[Sized]) -> list[Sized]:
     inner = next((parameters[key] for key in ("jaxpr", "call_jaxpr") if key in parameters), None)
     if name in INLINE and inner is not None:
         return _evaluate(getattr(inner, "jaxpr", inner), getattr(inner, "consts", ()), operands)
-    multiple = equation.primitive.multiple_results
     bind = lambda *values: equation.primitive.bind(*values, **parameters)
     results = bind(*(value for value, _ in operands))
-    if all(size is None for _, size in operands) and name in EXACT:
-        sized = None
-    elif name in LINEAR:  # in its real operands; the others are indices and conditions
-        sized = bind(*(_size(x) if _is_real(x[0]) else x[0] for x in operands))
-    elif multiple or not _is_real(results):
-        sized = None
-    else:
-        sized = _size_of_result(name, bind, results, operands)
-    if not multiple:
-        return [(results, sized)]
-    return [(x, None if sized is None else size) for x, size in zip(results, sized or results, strict=True)]
+    if not equation.primitive.multiple_results:
+        return [(results, _size_of_result(name, bind, results, operands))]
+    if name not in LINEAR or all(size is None for _, size in operands):
+        return [(x, None) for x in results]
+    return list(zip(results, _linear(bind, operands), strict=True))
+
+
+def _linear(bind, operands):
+    """Apply a linear operation to the sizes; operands that are not real are indices and conditions."""
+    return bind(*(_size(x) if _is_real(x[0]) else x[0] for x in operands))
 
 
 def _size_of_result(name, bind, result, operands):
-    if name in SUMS:
-        return _size(operands[0]) + _size(operands[1])
+    """The size of the only result of an operation; None for its absolute value."""
+    of_values = all(size is None for _, size in operands)
+    if not _is_real(result) or (of_values and name not in SUMS):
+        return None
+    if name in EXACT:
+        return operands[0][1]
+    if name in ("add", "sub", "add_any"):
+        return lax.add_p.bind(*map(_size, operands))
     if name in PRODUCTS:
         a, b = operands
-        return jnp.maximum(bind(_size(a), jnp.abs(b[0])), bind(jnp.abs(a[0]), _size(b)))
+        if a[1] is None or b[1] is None:
+            return bind(_size(a), _size(b))
+        return lax.max(bind(a[1], _absolute(b[0])), bind(_absolute(a[0]), b[1]))
+    if name in LINEAR:
+        size = _linear(bind, operands)
+        return lax.max(size, lax.abs(result)) if name == "reduce_min" else size
     if name not in ELEMENTWISE:
         return None
-    values, size = [value for value, _ in operands], jnp.abs(result)
+    values, size = [value for value, _ in operands], lax.abs(result)
     for i, (value, of) in enumerate(operands):
         if of is not None:
             function = lambda x, i=i: bind(*values[:i], x, *values[i + 1 :])
             _, change = jax.jvp(function, (value,), (of,))
-            size = jnp.maximum(size, jnp.where(jnp.isfinite(change), jnp.abs(change), 0))
+            size = lax.max(size, jnp.where(lax.is_finite(change), lax.abs(change), 0))
     return size
 
 
@@ -106,14 +123,14 @@ def _apply_scan(parameters, operands):
         return outputs[:carried], outputs[carried:]
 
     init, xs = sized[constants : constants + carried], sized[constants + carried :]
-    last, stacked = jax.lax.scan(body, init, xs, length=parameters["length"], reverse=parameters["reverse"])
+    last, stacked = lax.scan(body, init, xs, length=parameters["length"], reverse=parameters["reverse"])
     return [*last, *stacked]
 
 
 def _apply_cond(parameters, operands):
     (index, _), *arguments = operands
     case = lambda branch: lambda arguments: _with_sizes(_evaluate(branch.jaxpr, branch.consts, arguments))
-    return jax.lax.switch(index, [case(branch) for branch in parameters["branches"]], _with_sizes(arguments))
+    return lax.switch(index, [case(branch) for branch in parameters["branches"]], _with_sizes(arguments))
 
 
 def _with_sizes(operands):
@@ -125,8 +142,10 @@ def _is_real(x):
     return jnp.issubdtype(jnp.result_type(x), jnp.floating)
 
 
-SUMS = {"add", "sub", "add_any"}
-PRODUCTS = {"mul", "dot_general"}
+SUMS = {"add", "add_any", "cumsum", "dot_general", "reduce_sum", "scatter-add", "sub"}
+"""Operations whose result may be smaller than its terms."""
+
+PRODUCTS = {"dot_general", "mul"}
 
 INLINE = {
     "jit",
@@ -140,15 +159,13 @@ INLINE = {
     "per_member",
 }
 
-EXACT = {"convert_element_type", "neg", "copy", "abs", "stop_gradient"}
+EXACT = {"abs", "copy", "copy_p", "neg"}
 """Operations whose result has the absolute value of the operand."""
 
 LINEAR = {
     "broadcast_in_dim",
     "concatenate",
     "convert_element_type",
-    "copy",
-    "copy_p",
     "cumsum",
     "dynamic_slice",
     "dynamic_update_slice",
@@ -174,7 +191,7 @@ LINEAR = {
 """Linear operations that move, select and add numbers; sizes are transformed in the same way."""
 
 ELEMENTWISE = {
-    "abs", "acos", "acosh", "asin", "asinh", "atan", "atan2", "atanh", "cbrt", "clamp", "cos", "cosh", "div", "erf",
-    "exp", "exp2", "expm1", "integer_pow", "log", "log1p", "logistic", "max", "min", "neg", "pow", "rem", "rsqrt",
+    "acos", "acosh", "asin", "asinh", "atan", "atan2", "atanh", "cbrt", "clamp", "cos", "cosh", "div", "erf",
+    "exp", "exp2", "expm1", "integer_pow", "log", "log1p", "logistic", "max", "min", "pow", "rem", "rsqrt",
     "sin", "sinh", "sqrt", "square", "tan", "tanh",
 }  # fmt: skip

@@ -62,7 +62,6 @@ def _scan(unroller, equation, operands):
         operands[num_consts + num_carry :],
     )
     length, body = parameters["length"], parameters["jaxpr"]
-    is_known = all(not isinstance(x, Stored) and x.dtype != object for x in xs)
     is_long = length > 2 and length * count_operations(body) >= loops.MIN_LOOP_OPERATIONS
     if is_long and unroller.is_symbolic:
         return _scan_as_loop(unroller, parameters, consts, carry, xs)
