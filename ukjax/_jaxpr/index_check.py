@@ -11,6 +11,7 @@ from jax.extend.core import ClosedJaxpr, Jaxpr, Literal
 
 from .._errors import InputError
 from .location import location_of
+from .nested import jaxprs_in
 
 PLAIN = {
     "lt": np.less,
@@ -33,10 +34,8 @@ def check_indices(program: ClosedJaxpr | Jaxpr) -> None:
             _check_slice(equation, operands[1:])
         elif name in PLAIN and all(x is not None for x in operands):
             values[equation.outvars[0]] = PLAIN[name](*operands)
-        for part in equation.params.values():
-            for inner in part if isinstance(part, tuple | list) else (part,):
-                if isinstance(inner, ClosedJaxpr | Jaxpr):
-                    check_indices(inner)
+        for inner in jaxprs_in(equation):
+            check_indices(inner)
 
 
 def _check_slice(equation, starts):

@@ -12,6 +12,7 @@ from jax.core import ShapedArray
 from jax.extend.core import ClosedJaxpr, jaxpr_as_fun
 from jax.interpreters import mlir
 
+from .._jaxpr.nested import any_equation
 from .._run.compile import has_room_for_kernels
 from .cost import branch_cost_ratio
 from .graph.fold import refuse_type
@@ -20,7 +21,7 @@ from .llvm.deferred import register_deferred
 from .llvm.ffi_call import Buffer, call_kernel, handler_address, register_kernel
 from .llvm.machine import is_available, warn_no_compiler, warn_no_room
 from .llvm.program import Program
-from .primitive import any_equation, batch_size, by_vmap, cached_per_jaxpr, per_member_p
+from .primitive import batch_size, by_vmap, cached_per_jaxpr, per_member_p
 from .unroll.entries import Stored, object_array
 from .unroll.interpreter import reject_keys, unroll
 from .unroll.loops import has_kept_loop

@@ -15,10 +15,11 @@ from jax.core import Tracer
 from jax.extend.core import ClosedJaxpr, jaxpr_as_fun
 
 from .._errors import InputError
+from .._jaxpr.nested import any_equation
 from .._run.compile import LRUCache, Static, join, split
 from . import lowering as lowering
 from . import transform as transform
-from .primitive import any_equation, per_member_p
+from .primitive import per_member_p
 from .unsupported import KernelOptions, origin
 
 CUSTOM_VMAP = "custom_vmap_call"  # the primitive of jax.custom_batching.custom_vmap

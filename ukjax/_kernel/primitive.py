@@ -2,12 +2,10 @@
 
 import functools
 import weakref
-from collections.abc import Callable
-from typing import Any
 
 import jax
 from jax.core import ShapedArray
-from jax.extend.core import ClosedJaxpr, Jaxpr, Primitive, jaxpr_as_fun
+from jax.extend.core import Primitive, jaxpr_as_fun
 
 from .._run.compile import cached
 
@@ -23,23 +21,6 @@ Parameters
 per_member_p.multiple_results = True
 # jax 0.12 and later: ``jaxpr`` may contain primitives that JAX expands later, at the lowering of this one.
 per_member_p.is_high = lambda *avals, **parameters: False
-
-
-def any_equation(x: Any, predicate: Callable[[Any], bool], memo: dict[Jaxpr, bool] | None = None) -> bool:
-    """Whether ``predicate`` is true for an equation in a jaxpr or in a list of jaxprs, at any depth.
-
-    ``memo`` saves the answers for further calls with the same predicate.
-    """
-    if isinstance(x, ClosedJaxpr):
-        x = x.jaxpr
-    if not isinstance(x, Jaxpr):
-        return any(any_equation(part, predicate, memo) for part in x) if isinstance(x, list | tuple) else False
-    memo = {} if memo is None else memo
-    if x not in memo:
-        memo[x] = any(
-            predicate(e) or any(any_equation(part, predicate, memo) for part in e.params.values()) for e in x.eqns
-        )
-    return memo[x]
 
 
 def batch_size(arguments, mapped):

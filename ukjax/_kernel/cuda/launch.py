@@ -13,12 +13,12 @@ from collections.abc import Callable, Sequence
 import jax
 from jax.extend.core import ClosedJaxpr
 
+from ..._jaxpr.nested import any_equation
 from ..llvm.deferred import cache_key
 from ..llvm.ffi_call import METADATA, TYPES, Buffer, members_of, pointers_of
 from ..llvm.instructions import LIBRARY
 from ..llvm.machine import address_of, machine
 from ..llvm.program import Program
-from ..primitive import any_equation
 from .driver import CudaError, describe, launch_address, library, load_kernel
 from .module import OWN_FUNCTIONS, THREADS, has_library, module
 from .ptx import ptx_of

@@ -256,7 +256,25 @@ class Program:
         pending += [x for x in self.outputs]
         while pending:
             x = pending.pop()
-            if isinstance(x, Memory):
+            if isinstance(x, Number):
+                if x.index in self.needed:
+                    continue
+                self.needed.add(x.index)
+                if x.index in self.origin:
+                    statement, k = self.origin[x.index]
+                    pending.append(statement.results[k])
+                    if isinstance(statement, Loop):
+                        pending += [statement.carried[k], statement.begin[k], statement.following[k], statement.block]
+                    else:
+                        pending += [outcome[k] for outcome in statement.outcomes]
+                        pending += statement.cases
+                elif x.index in self.block_of:
+                    _, parameters, operands = self.operations[x.index]
+                    pending += [y for y in operands if isinstance(y, Number)]
+                    pending.append(self.block_of[x.index])
+                    if "memory" in parameters:
+                        pending.append(parameters["memory"])
+            elif isinstance(x, Memory):
                 if id(x) in self.memories:
                     continue
                 self.memories[id(x)] = x
@@ -276,22 +294,6 @@ class Program:
                     if isinstance(statement, Choice)
                     else ([statement.counter] if statement.length is None else [])
                 )
-            elif isinstance(x, Number) and x.index not in self.needed:
-                self.needed.add(x.index)
-                if x.index in self.origin:
-                    statement, k = self.origin[x.index]
-                    pending.append(statement.results[k])
-                    if isinstance(statement, Loop):
-                        pending += [statement.carried[k], statement.begin[k], statement.following[k], statement.block]
-                    else:
-                        pending += [outcome[k] for outcome in statement.outcomes]
-                        pending += statement.cases
-                elif x.index in self.block_of:
-                    _, parameters, operands = self.operations[x.index]
-                    pending += operands
-                    pending.append(self.block_of[x.index])
-                    if "memory" in parameters:
-                        pending.append(parameters["memory"])
 
     def _find_varying(self):
         """Find the numbers and memories that may differ between members.

@@ -11,11 +11,12 @@ from typing import Any
 import numpy as np
 from jax.extend.core import ClosedJaxpr
 
+from ..._jaxpr.nested import jaxprs_in
 from ..graph.fold import CONVERSIONS, fold, refuse_type
 from ..graph.graph import Graph, TooLarge
 from ..unsupported import Unsupported
 from .interpreter import Unroller
-from .loops import cached_per_jaxpr, count_equations, jaxprs_in
+from .loops import cached_per_jaxpr, count_equations
 from .rule import RULES, Rule
 
 ENTRIES_PER_OPERATION = 1000

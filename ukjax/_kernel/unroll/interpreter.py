@@ -13,12 +13,12 @@ import numpy as np
 from jax import dtypes
 from jax.extend.core import ClosedJaxpr, Jaxpr, Literal
 
+from ..._jaxpr.nested import any_equation, jaxprs_in
 from ..graph.fold import OPERATORS
 from ..graph.graph import Graph, Memory
 from ..graph.number import Number
 from ..graph.sincos import TABLES, sine_and_cosine
 from ..hints import assumption_failed_p
-from ..primitive import any_equation
 from ..unsupported import Unsupported
 from . import control as control
 from . import elementwise as elementwise
@@ -153,8 +153,8 @@ class Unroller:
 
     def _reads_assumptions(self, equation):
         """Whether ``equation`` contains ``assumption_failed``, which depends on the equations before it."""
-        return reads_assumptions(equation) or any_equation(
-            list(equation.params.values()), reads_assumptions, self.reads_assumptions
+        return reads_assumptions(equation) or any(
+            any_equation(inner, reads_assumptions, self.reads_assumptions) for inner in jaxprs_in(equation)
         )
 
     def _evaluate(self, instruction, values):

@@ -11,9 +11,10 @@ from typing import Any
 import numpy as np
 from jax.extend.core import ClosedJaxpr, Jaxpr, Literal
 
+from ..._jaxpr.nested import any_equation, jaxprs_in
 from ..graph.graph import INDEX, Choice, Fill, Graph, Loop, Memory
 from ..graph.number import Number, Operand, same
-from ..primitive import any_equation, cached_per_jaxpr
+from ..primitive import cached_per_jaxpr
 from ..unsupported import Unsupported
 from .entries import Stored, as_objects, loaded
 
@@ -65,12 +66,6 @@ def has_kept_loop(jaxpr: ClosedJaxpr) -> bool:
         return length is not None and body is not None and length * count_operations(body) >= MIN_LOOP_OPERATIONS
 
     return any_equation(jaxpr, lambda x: x.primitive.name == "while" or x.primitive.name == "scan" and is_long(x))
-
-
-def jaxprs_in(equation: Any) -> list[ClosedJaxpr | Jaxpr]:
-    """The jaxprs among the parameters of an equation."""
-    parameters = [y for x in equation.params.values() for y in (x if isinstance(x, tuple | list) else (x,))]
-    return [x for x in parameters if isinstance(x, ClosedJaxpr | Jaxpr)]
 
 
 def _operations(jaxpr: Jaxpr, loops_once: bool = False) -> int:
