@@ -39,16 +39,14 @@ class StorageMismatch(Exception):
     """
 
 
-@cached_per_jaxpr
 def count_operations(jaxpr: ClosedJaxpr) -> int:
     """The number of JAX operations; those of inner loops count once per iteration."""
     return _operations(jaxpr.jaxpr)
 
 
-@cached_per_jaxpr
 def count_equations(jaxpr: ClosedJaxpr) -> int:
     """The number of equations, those of inner jaxprs included; loops count once."""
-    return _operations(jaxpr.jaxpr, loops_once=True)
+    return _operations(jaxpr.jaxpr, True)
 
 
 @cached_per_jaxpr
@@ -68,6 +66,7 @@ def has_kept_loop(jaxpr: ClosedJaxpr) -> bool:
     return any_equation(jaxpr, lambda x: x.primitive.name == "while" or x.primitive.name == "scan" and is_long(x))
 
 
+@cached_per_jaxpr
 def _operations(jaxpr: Jaxpr, loops_once: bool = False) -> int:
     total = 0
     for equation in jaxpr.eqns:
