@@ -167,9 +167,9 @@ def simulate(
     ``solver="auto"`` begins with the default. A motion that is found to be stiff is integrated by ``Radau`` from its
     start. This is examined after 5000 steps, and at the end of a motion with more; other motions are those of the
     default. ``Trajectory.plan`` names the solver, and ``Trajectory.steps`` are its steps. A batch has one solver for
-    all members: the member with the shortest steps decides. Derivatives are those of the chosen solver. The choice needs
-    the values of the motion, and is an error under ``jit`` and ``vmap``; so it is with ``dt``, contacts, several events
-    or sampled control. Motions with 90 velocities or more are not examined.
+    all members: the member with the shortest steps decides. Derivatives are those of the chosen solver. The choice
+    needs the values of the motion, and is an error under ``jit`` and ``vmap``; so it is with ``dt``, contacts, several
+    events or sampled control. Motions with 90 velocities or more are not examined.
 
     **Batches.** Each member takes its own adaptive steps, and no member depends on another. Memory is proportional to
     the number of samples: ``ts=[0, 10]`` stores only start and end. A new batch of the same shape, or a model with
