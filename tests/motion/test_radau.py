@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import ukjax as uk
-from ukjax._motion.diagnose.stiffness import stability_limit
+from ukjax._motion.fallback.stiffness import stability_limit
 from ukjax._motion.stepper.radau import ERROR_WEIGHTS, INVERSE, STAGES, WEIGHTS, C
 from ukjax._motion.stepper.tableau import DOPRI8, RUNGE_KUTTA4
 
@@ -46,11 +46,15 @@ def following(stiffness):
 def test_steps_do_not_depend_on_the_stiffness():
     steps = []
     for stiffness in (1e4, 1e10):
-        motion = uk.simulate(following(stiffness), [1.0], [0.0], [0.0, 5.0, 10.0], **RADAU)
+        system = following(stiffness)
+        motion = uk.simulate(system, [1.0], [0.0], [0.0, 5.0, 10.0], **RADAU)
         np.testing.assert_allclose(motion.q[:, 0], np.cos([0.0, 5.0, 10.0]), atol=1e-7)
         steps.append(int(motion.steps))
         assert "Radau" in str(motion.plan)
     assert max(steps) < 100
+    automatic = uk.simulate(system, [1.0], [0.0], [0.0, 5.0, 10.0], solver="auto", rtol=1e-8, atol=1e-8)
+    np.testing.assert_array_equal(automatic.q, motion.q)
+    assert automatic.steps == motion.steps and "stiff for Dopri8: its 5000 steps" in str(automatic.plan)
 
 
 def bead(stiffness):
@@ -118,4 +122,31 @@ def test_many_steps_of_an_oscillation_are_not_stiff():
     spring = uk.System(uk.MassForce(np.eye(1), lambda t, q, v: -1e4 * q))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert uk.simulate(spring, [1.0], [0.0], [0.0, 80.0]).steps > 5000
+        motion = uk.simulate(spring, [1.0], [0.0], [0.0, 80.0])
+        automatic = uk.simulate(spring, [1.0], [0.0], [0.0, 80.0], solver="auto")
+    assert motion.steps > 5000
+    assert jax.tree.all(jax.tree.map(np.array_equal, motion.without_model(), automatic.without_model()))
+    assert automatic.plan is not None and "Dopri8" in automatic.plan.steps and not automatic.plan.notes
+
+
+@pytest.mark.slow
+def test_derivative_by_the_chosen_solver():
+    """The bead comes to rest where stiffness (0.8 x − 0.6 y) = 9.81 x."""
+    k = jnp.asarray(2000.0)
+    at_rest = lambda k: 1 / jnp.sqrt(1 + ((0.8 * k - 9.81) / (0.6 * k)) ** 2)
+    moved = lambda k: uk.simulate(bead(k), jnp.array([1.0, 0.0]), jnp.zeros(2), [0.0, 60.0], solver="auto").q[-1, 0]
+    np.testing.assert_allclose(jax.grad(moved)(k), jax.grad(at_rest)(k), rtol=1e-4)
+
+
+def test_the_choice_is_refused_where_it_cannot_be_made():
+    system = following(1e4)
+    start = [1.0], [0.0], TS
+    two_events = [lambda t, q, v: q[0], lambda t, q, v: v[0]]
+    with pytest.raises(uk.InputError, match=r"solver='auto' is not available with fixed steps.*ukjax\.Radau"):
+        uk.simulate(system, *start, solver="auto", dt=0.1)
+    with pytest.raises(uk.InputError, match="solver='auto' is not available for several events"):
+        uk.simulate(system, *start, solver="auto", event=two_events)
+    with pytest.raises(uk.InputError, match=r"under jit.*ukjax\.Radau.*the default"):
+        jax.jit(lambda q: uk.simulate(system, q, *start[1:], solver="auto").q)(jnp.ones(1))
+    with pytest.raises(uk.InputError, match=r"'auto' is for ukjax\.simulate"):
+        uk.ensemble(system, {"q1": [1.0]}, ts=TS, q0=[1.0], v0=[0.0], solver="auto")

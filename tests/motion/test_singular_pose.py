@@ -46,6 +46,12 @@ def four_bar(lengths):
     return system, *uk.project(system, 0.0, [angle, np.angle(tip - pin), np.angle(tip - far)], [1.0, 0.0, 0.0])
 
 
+def passed(motion):
+    """The times of singular poses."""
+    assert motion.singular_poses is not None
+    return motion.singular_poses
+
+
 @pytest.mark.parametrize("lengths", [(1, 2, 4, 3), (1, 4, 3, 2)])
 def test_fixed_steps_pass_flat_poses_of_four_bars_that_are_no_parallelograms(lengths):
     motion = uk.simulate(*four_bar(lengths), np.linspace(0, 20, 201), dt=0.01)
@@ -75,6 +81,9 @@ def test_a_batch_passes_a_flat_pose_as_its_members_do_alone():
     np.testing.assert_array_equal(batch.q[0], alone.q)
     np.testing.assert_allclose(batch.q[1, ::4], alone.q[:101], rtol=0, atol=1e-8)
     assert batch.plan is not None and [note[:9] for note in batch.plan.notes] == ["member 0:"]
+    np.testing.assert_array_equal(passed(batch), [passed(alone), [np.nan]])
+    np.testing.assert_array_equal(passed(batch[::-1]), [[np.nan], passed(alone)])
+    assert passed(alone).shape == (1,) and passed(batch[1]).shape == (0,)
 
 
 @pytest.mark.parametrize("options", [{}, pytest.param({"event": lambda t, q, v: t - 9}, marks=pytest.mark.slow)])
@@ -84,6 +93,7 @@ def test_under_jit_a_motion_ends_before_a_flat_pose(options: dict[str, Any]):
     motion = jax.jit(lambda v: uk.simulate(system, q, v, TS / 4, **options).without_model())(v)
     square = np.sum(np.asarray(motion.v) ** 2, axis=1)
     assert motion.reason == "came to a singular pose, where rounding errors would choose its branch"
+    assert motion.singular_poses is None
     np.testing.assert_allclose(square[:139], square[0], rtol=1e-9)
     assert 1.725 < motion.last[0] < 1.7375 and np.all(np.isnan(square[139:401]))
 
@@ -172,6 +182,7 @@ def swing(tilt, times, **how):
 def test_a_sample_may_lie_on_a_flat_pose(tilt, how: dict[str, Any]):
     found = swing(tilt, np.linspace(0, 2 * TO_FLAT, 101), **how)
     check_energy(found, tilt)
+    np.testing.assert_allclose(passed(found), [TO_FLAT], rtol=1e-6)
     np.testing.assert_allclose(found.q[50, 0], tilt + np.pi, rtol=0, atol=1e-8)
     last = float(found.q[-1, 0]) - tilt
     np.testing.assert_allclose(time_from(BEFORE, last), 2 * TO_FLAT, rtol=1e-8)

@@ -1,7 +1,9 @@
 """Choice of the integrator for a problem, reported by ``Trajectory.plan``."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
+
+import numpy as np
 
 from .._contact.moreau_jean import MoreauJean
 from .._jaxpr.tracing import is_concrete, is_eager, is_forward_mode, is_tracing, without_derivatives
@@ -47,6 +49,9 @@ class Plan:
         Mode in which JAX differentiates the motion, as far as it can be detected.
     notes : list of str
         Fallbacks to other methods, in the order in which they happened.
+    singular_poses : list of (int, float)
+        Member of the batch, 0 for one motion, and time [s], of each singular pose that was passed by a step made for
+        it.
     """
 
     integrator: Literal[
@@ -67,6 +72,7 @@ class Plan:
     values_known: bool
     differentiation: Literal["none", "reverse", "forward"]
     notes: list[str] = field(default_factory=list)
+    singular_poses: list[tuple[int, float]] = field(default_factory=list)
 
     @property
     def eager(self) -> bool:
@@ -90,6 +96,12 @@ class Plan:
         """Record a fallback; a text that is already recorded is not repeated."""
         if text not in self.notes:
             self.notes.append(text)
+
+    def of_members(self, at: Any, members: int) -> "Plan":
+        """The plan of the members ``at``, an index, of a batch of this many ``members``."""
+        chosen = np.atleast_1d(np.arange(members)[at]).tolist()
+        passed = [(new, t) for new, old in enumerate(chosen) for member, t in self.singular_poses if member == old]
+        return replace(self, singular_poses=passed)
 
 
 def choose(problem: Problem, start: InitialState) -> Plan:

@@ -44,6 +44,7 @@ from .diagnose.stiffness import warn_of_stiffness
 from .event import Event, as_events
 from .fallback.sparsity import band_method, with_sparsity
 from .inputs import canonicalise, check_kinematic_map, check_starts, hint_if_batched_model, sampling_of
+from .integrate.automatic import check_automatic, integrate_automatically
 from .integrate.fixed_step import step_counts
 from .integrate.named import batch_integrator, integrator
 from .integrate.sampled import schedule_of
@@ -59,6 +60,7 @@ from .trajectory.continuation import IntegrationOptions, Provenance, as_recorded
 from .trajectory.trajectory import Trajectory
 
 DEFAULT_MAX_STEPS = 1_000_000
+AUTO = "auto"
 DRIFT_CORRECTIONS = "projection", "none"
 
 
@@ -115,6 +117,7 @@ def simulate(
     solver
         diffrax solver; the default is ``Dopri8``. ``Radau`` is for stiff systems, ``RungeKutta4`` for fixed steps,
         ``Rattle`` for fixed steps of long motions, ``MoreauJean`` for fixed steps of systems with many contacts.
+        ``"auto"`` is the default, or ``Radau`` for a motion that proves to be stiff.
     adjoint
         diffrax adjoint. By default it suits the derivative that is requested. See the notes.
     event
@@ -160,6 +163,13 @@ def simulate(
 
     **Stiff systems.** An explicit solver needs tiny steps for fast parts, even at rest. A motion of more than 5000 such
     steps gives a warning, which names ``solver=Radau()``.
+
+    ``solver="auto"`` begins with the default. A motion that is found to be stiff is integrated by ``Radau`` from its
+    start. This is examined after 5000 steps, and at the end of a motion with more; other motions are those of the
+    default. ``Trajectory.plan`` names the solver, and ``Trajectory.steps`` are its steps. A batch has one solver for
+    all members: the member with the shortest steps decides. Derivatives are those of the chosen solver. The choice
+    needs the values of the motion, and is an error under ``jit`` and ``vmap``; so it is with ``dt``, contacts, several
+    events or sampled control. Motions with 90 velocities or more are not examined.
 
     **Batches.** Each member takes its own adaptive steps, and no member depends on another. Memory is proportional to
     the number of samples: ``ts=[0, 10]`` stores only start and end. A new batch of the same shape, or a model with
@@ -240,6 +250,8 @@ def simulate(
     """
     if reset is not None:
         raise InputError("reset is an argument of the event: write event=ukjax.Event(function, reset=reset)")
+    automatic = isinstance(solver, str) and solver == AUTO
+    solver = None if automatic else solver
     model, v0 = with_initial_states(model, q0, v0)
     arguments = Arguments.checked(model, q0, v0, ts, drift, dt, solver, adjoint, event, max_steps, progress, switches)
     check_flag("throw", throw)
@@ -256,6 +268,8 @@ def simulate(
         begin, span = _begin_and_span(ts)
         start = InitialState(q0, v0, scales(model, begin, q0, v0, span, problem.method))
         plan = choose_plan(problem, start)
+        if automatic:
+            check_automatic(problem, plan)
         if plan.eager:
             check_kinematic_map(model, q0, v0)
             check_gaps(model, begin, start)
@@ -264,8 +278,11 @@ def simulate(
         if (band := band_method(problem, start)) is not None:
             problem = replace(problem, band=band)
             plan = choose_plan(problem, start)
+        if automatic:
+            solution, problem, plan = integrate_automatically(problem, start)
+        else:
+            solution = integrator(plan.integrator).run(problem, start, plan)
         chosen_integrator = integrator(plan.integrator)
-        solution = chosen_integrator.run(problem, start, plan)
     solution = solution if stops is None else at_samples(solution, stops)
     trajectory = Trajectory(
         solution.t,
@@ -302,7 +319,8 @@ def simulate(
         trajectory = trajectory.reached()
     if problem.event is not None:
         warn_of_unarmed_event(trajectory, problem.event)
-    warn_of_stiffness(trajectory, problem, start.scale)
+    if not automatic:
+        warn_of_stiffness(trajectory, problem, start.scale)
     if throw:
         check_end(trajectory, problem, chosen_integrator, start)
         check_reached(trajectory, start)

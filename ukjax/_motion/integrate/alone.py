@@ -16,7 +16,8 @@ from .single import integrate_alone
 def past_singular_poses(solution: Solution, problem: Problem, start: InitialState, plan: Plan) -> Solution:
     """The solution of a batch, in which the members that ended at a singular pose are integrated one by one.
 
-    A single motion crosses such poses, see ``cross_singular_pose``. ``plan`` receives a note.
+    A single motion crosses such poses, see ``cross_singular_pose``. ``plan`` receives a note, and
+    the poses.
     """
     members = np.flatnonzero(np.asarray(solution.result) == SINGULAR_POSE)
     if not members.size or not has_understood_rows(problem):
@@ -26,6 +27,9 @@ def past_singular_poses(solution: Solution, problem: Problem, start: InitialStat
     alone = []
     for member in members:
         of_member = jax.device_put(jax.tree.map(lambda x, at=member: np.asarray(x)[at], start))
-        alone.append(integrate_alone(replace(problem, model=problem.model_of(of_member.numbers)), of_member))
+        of_problem = replace(problem, model=problem.model_of(of_member.numbers))
+        solution_alone, passed = integrate_alone(of_problem, of_member)
+        alone.append(solution_alone)
+        plan.singular_poses += [(int(member), t) for t in passed]
     put = lambda x, *parts: x.at[members].set(jnp.stack(parts))
     return jax.tree.map(put, solution, *alone)

@@ -162,11 +162,11 @@ class SingleMotion(AbstractIntegrator):
         return as_solution(problem.ts, q, v, without_derivatives(loop_state), start)
 
 
-def integrate_alone(problem: Problem, start: InitialState) -> Solution:
-    """Integrate one member of a batch as a single motion."""
+def integrate_alone(problem: Problem, start: InitialState) -> tuple[Solution, list[float]]:
+    """Integrate one member of a batch as a single motion. Returns the solution, and the times of singular poses [s]."""
     plan = choose(problem, start)
     solution = _run(problem, start.scale, problem.model, problem.ts, start.q, start.v, plan, remember=False)[0]
-    return _as_solution_numpy(problem.ts, *solution, start)
+    return _as_solution_numpy(problem.ts, *solution, start), [t for _, t in plan.singular_poses]
 
 
 def _as_solution_numpy(ts, q, v, loop_state, start):
@@ -267,7 +267,8 @@ def _run(options, scale, model, ts, q0, v0, plan, remember):
             if passed is not None:
                 if remember:
                     raise InputError(NO_DERIVATIVE.format(t=float(t)))
-                plan.note(passed[2])
+                plan.note(f"t = {passed[2]:g} s: passed a singular pose{passed[3]}")
+                plan.singular_poses.append((0, passed[2]))
                 (loop_state, padded_samples), states = jax.device_put(passed[:2]), None
                 continue
             loop_state = loop_state._replace(result=count(RUNNING))
@@ -301,8 +302,8 @@ def _run(options, scale, model, ts, q0, v0, plan, remember):
 def _past_singular_pose(problem, scale, t, loop_state, samples, ends, per_interval):
     """Take one step from a state at a singular pose, by NumPy.
 
-    Returns the loop state, the samples and a note, or None if the state is not at such a pose, or the motion cannot
-    leave it by one step.
+    Returns the loop state, the samples, the time of the pose, and an empty text; or None if the state is not at such a
+    pose, or the motion cannot leave it by one step.
     """
     q, v, elapsed = loop_state.q, loop_state.v, ends - ends[0]
     t_elapsed, wanted_h, taken, steps = (
@@ -344,7 +345,7 @@ def _past_singular_pose(problem, scale, t, loop_state, samples, ends, per_interv
         result=count(FINISHED if finished else RUNNING),
         inconsistent=loop_state.inconsistent,
     )
-    return loop_state, samples, f"t = {float(t):g} s: passed a singular pose"
+    return loop_state, samples, float(t), ""
 
 
 def _recorded(loop_state, samples, ends, per_interval, recorded):
@@ -365,8 +366,8 @@ def _recorded(loop_state, samples, ends, per_interval, recorded):
 def _through_singular_pose(problem, scale, method, loop_state, samples, ends, per_interval, recorded):
     """Cross a singular pose in the last step, by NumPy.
 
-    Returns the loop state and the samples behind it, and a note, or None if there is no such pose, or none that can be
-    crossed.
+    Returns the loop state and the samples behind it, the time of the pose, and which rows were dependent; or None if
+    there is no such pose, or none that can be crossed.
     """
     since, sample_count = (ends - ends[0]).astype(float), problem.ts.size
     times = since[:sample_count]
@@ -380,7 +381,7 @@ def _through_singular_pose(problem, scale, method, loop_state, samples, ends, pe
     before, after = crossing.before, crossing.after
     at = jax.device_put((np.asarray(ends[0] + before.t, ends.dtype), before.q))
     labels = names_of(problem.model.enforced, lambda constraint: constraint.position(*at))
-    named = ", ".join(repr(labels[i]) for i in crossing.dependent) + " became dependent"
+    named = ", where " + ", ".join(repr(labels[i]) for i in crossing.dependent) + " became dependent"
     for k in np.flatnonzero((times > before.t) & (times <= after.t)):
         samples[k] = crossing.at(times[k])
     sample = int(np.searchsorted(times, after.t, side="right"))
@@ -414,7 +415,7 @@ def _through_singular_pose(problem, scale, method, loop_state, samples, ends, pe
         result=count(FINISHED if sample == sample_count else RUNNING),
         inconsistent=loop_state.inconsistent,
     )
-    return loop_state, samples, f"t = {float(ends[0]) + crossing.at_pose:g} s: passed a singular pose, where {named}"
+    return loop_state, samples, float(ends[0]) + crossing.at_pose, named
 
 
 @jit_fast_compile

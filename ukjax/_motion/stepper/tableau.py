@@ -62,6 +62,11 @@ def check_solver(solver: Any, explicit: bool = False) -> None:
     """
     if solver is None:
         return
+    if isinstance(solver, str) and solver == "auto":
+        raise InputError(
+            "solver='auto' is for ukjax.simulate, which chooses by the values of one motion or batch: give a solver "
+            "here, or leave it out for the default"
+        )
     import diffrax as dfx  # slow import; a user with such a solver has imported it already
 
     if not isinstance(solver, dfx.AbstractERK if explicit else dfx.AbstractSolver):

@@ -190,6 +190,23 @@ class Trajectory(eqx.Module):
         ``grad`` or ``vmap``, or from a file."""
         return self.__dict__.get("_plan")
 
+    @property
+    def singular_poses(self) -> Float[np.ndarray, "*batch k"] | None:
+        """Times of the singular poses, where constraints are dependent, that were passed by a step made for it [s].
+
+        Shape (k,), or (batch, k) with NaN after the last one of a member; k = 0 if there was no such step. The notes of
+        ``plan`` name the constraints. A usual step that begins before a pose and ends behind it does not notice the
+        pose, if it does not come close to it. None where there is no ``plan``.
+        """
+        if self.plan is None:
+            return None
+        passed = self.plan.singular_poses
+        most = max(Counter(member for member, _ in passed).values(), default=0)
+        times = np.full((self.t.size // self.t.shape[-1], most), np.nan)
+        for member, t in passed:
+            times[member, np.count_nonzero(np.isfinite(times[member]))] = t
+        return times if self.t.ndim > 1 else times[0]
+
     def with_plan(self, plan: Plan) -> "Trajectory":
         """This trajectory with its plan, which is neither a leaf nor part of the tree structure."""
         return Trajectory._remembering(self, plan=plan)  # a bound method would flatten the model
@@ -289,7 +306,8 @@ class Trajectory(eqx.Module):
         names = "t", "q", "v", "result", "steps", "last", "observation", "contacts", "held", "events"
         parts = {name: select(getattr(self, name)) for name in names}
         member = replace(self, **parts, model=model, method=method, provenance=provenance)
-        return member._remembering(select(self.__dict__.get("_seen")), self.plan)
+        plan = None if self.plan is None else self.plan.of_members(at, len(self))
+        return member._remembering(select(self.__dict__.get("_seen")), plan)
 
     def __call__(self, t: Numbers) -> "Trajectory":
         """The motion at other times, to the accuracy of the solver.
