@@ -50,8 +50,7 @@ class Plan:
     notes : list of str
         Fallbacks to other methods, in the order in which they happened.
     singular_poses : list of (int, float)
-        Member of the batch, 0 for one motion, and time [s], of each singular pose that was passed by a step made for
-        it.
+        Member of the batch, 0 for one motion, and time [s], of each singular pose that was passed by a special step.
     """
 
     integrator: Literal[

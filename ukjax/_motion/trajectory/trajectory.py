@@ -192,11 +192,11 @@ class Trajectory(eqx.Module):
 
     @property
     def singular_poses(self) -> Float[np.ndarray, "*batch k"] | None:
-        """Times of the singular poses, where constraints are dependent, that were passed by a step made for it [s].
+        """Times of the singular poses, where constraints are dependent, that were passed by a special step [s].
 
         Shape (k,), or (batch, k) with NaN after the last one of a member; k = 0 if there was no such step. The notes of
         ``plan`` name the constraints. A usual step that begins before a pose and ends behind it does not notice the
-        pose, if it does not come close to it. None where there is no ``plan``.
+        pose, unless it comes close to it. None where there is no ``plan``.
         """
         if self.plan is None:
             return None
