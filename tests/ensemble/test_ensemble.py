@@ -351,8 +351,8 @@ def falling_balls(restitution=0.8, **given):
     floor = uk.Event(lambda t, q, v: q[0], "falling", reset=reset, name="floor")
     apex = uk.Event(lambda t, q, v: v[0], "falling", ends=False, name="apex")
     model = uk.System(uk.MassForce(jnp.eye(1), jnp.array([-9.81])))
-    how: dict[str, Any] = {"q0": [0.0], "v0": [0.0], "ts": [0.0, 1.0], "dt": 0.1, "keep": "end"}
-    return uk.ensemble(model, {"q1": HEIGHTS}, **how | {"event": [floor, apex]} | given)
+    how: dict[str, Any] = {"q0": [0.0], "v0": [0.0], "ts": [0.0, 1.0], "dt": 0.1, "keep": "end"} | given
+    return uk.ensemble(model, {"q1": HEIGHTS}, event=[floor, apex], **how)
 
 
 def test_events_of_each_member_are_kept(tmp_path):
