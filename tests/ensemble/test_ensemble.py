@@ -338,6 +338,33 @@ def test_an_event_is_the_sample_after_the_last():
     found = sweep({"length": [1.0, 0.7]}, event=uk.Event(lambda t, q, v: q[0], "falling"), ts=[0.0, 2.0])
     assert found.q.shape == (2, 3, 2) and not found.finished.any() and not found.failures
     np.testing.assert_allclose(found.q[:, 2, 0], 0, atol=1e-12)
+    assert found.met_event.all() and (found.event_counts == 1).all()
+    np.testing.assert_array_equal(found.event_t[:, 0], found.last_t)
+
+
+HEIGHTS = np.array([0.25, 2.0, 6.0])
+
+
+def falling_balls(restitution=0.8, **given):
+    """Within 1 s the first ball bounces three times, the second once, and the third does not reach the ground."""
+    reset = lambda t, q, v: -restitution * v
+    floor = uk.Event(lambda t, q, v: q[0], "falling", reset=reset, name="floor")
+    apex = uk.Event(lambda t, q, v: v[0], "falling", ends=False, name="apex")
+    model = uk.System(uk.MassForce(jnp.eye(1), jnp.array([-9.81])))
+    how: dict[str, Any] = {"q0": [0.0], "v0": [0.0], "ts": [0.0, 1.0], "dt": 0.1, "keep": "end"} | given
+    return uk.ensemble(model, {"q1": HEIGHTS}, event=[floor, apex], **how)
+
+
+def test_events_of_each_member_are_kept(tmp_path):
+    found = falling_balls(store=tmp_path / "balls")
+    fall = np.sqrt(2 * HEIGHTS / 9.81)
+    assert found.finished.all() and not found.met_event.any() and found.event_names == ("floor", "apex")
+    first = [[fall[0], 1.8 * fall[0]], [fall[1], np.nan], [np.nan, np.nan]]
+    np.testing.assert_allclose(found.event_t, first, rtol=1e-12)
+    np.testing.assert_array_equal(found.event_counts, [[3, 3], [1, 0], [0, 0]])
+    with pytest.raises(ValueError, match="holds another ensemble"):
+        falling_balls(restitution=0.7, store=tmp_path / "balls")
+    same(falling_balls(store=tmp_path / "balls"), found)
 
 
 def test_how_large_it_is_is_said_before_it_begins(caplog, capsys, monkeypatch):

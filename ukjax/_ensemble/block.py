@@ -21,11 +21,12 @@ from .._functions import two_arrays
 from .._motion.consistent.local_chart import chart_at, point_of
 from .._motion.consistent.newton import project_by_newton
 from .._motion.consistent.search_traced import project_by_search
+from .._motion.event import EventHistory, empty_history
 from .._motion.fallback.policy import solve_every_member
 from .._motion.integrate.named import batch_integrator
 from .._motion.plan import choose as choose_plan
 from .._motion.problem import InitialState, Problem, Solution
-from .._motion.result import NOT_ASSEMBLED, ended_well, finite
+from .._motion.result import EVENT, NOT_ASSEMBLED, ended_well, finite
 from .._motion.stepper.drift_correction import same_at_every_level
 from .._motion.stepper.scaling import scale_of
 from .._motion.trajectory.trajectory import OBSERVED, Trajectory
@@ -41,6 +42,9 @@ Addresses that are a power of two apart map to the same cache sets."""
 MOTION_ARRAYS, ENDING_ARRAYS = ("q", "v"), ("result", "steps", "last_t", "over")
 """Names of the arrays kept for each member: the motion (unless ``keep`` is a function), and those that are always
 kept."""
+
+EVENT_ARRAYS = "event_t", "event_counts"
+"""Names of the arrays that are also kept for each member with events."""
 
 RETRY_BATCH, SEARCH_BATCH = 136, 16
 """Batch sizes: members that are simulated again with another linear solver, and members whose start is searched for
@@ -120,7 +124,20 @@ def run_block(
     if callable(task.keep) or task.keep == "all":
         kept = ({} if callable(task.keep) else kept) | _run(_observed_arrays, task, padded[0], samples)
     arrays = kept | {"result": samples.result.astype(np.int8), "steps": samples.steps, "last_t": samples.last[0]}
+    arrays |= _event_arrays(task.problem, samples)
     return {name: np.asarray(x)[:members] for name, x in arrays.items()} | {"over": numbers}
+
+
+def _event_arrays(problem: Problem, samples: Solution) -> dict[str, Any]:
+    """Time of the first occurrence of each event and number of its occurrences, (members, events); {} without."""
+    if problem.event is not None:  # it ends the motion
+        met = samples.result == EVENT
+        return {"event_t": jnp.where(met, samples.last[0], jnp.nan)[:, None], "event_counts": met.astype(int)[:, None]}
+    if samples.events is None:
+        return {}
+    history = samples.events
+    first = jnp.stack([history.times(name)[:, 0] for name in history.names], axis=-1)
+    return {"event_t": first, "event_counts": history.counts}
 
 
 def _run(function, *arguments):
@@ -142,22 +159,27 @@ def _simulated(task, start, has_start) -> Solution:
     if has_start.all():
         return samples
     nan_where = lambda x, rows: jnp.where(rows.reshape(-1, *(1,) * (x.ndim - 1)), jnp.nan, x)
-    t0 = problem.ts[0]
+    t0, events = problem.ts[0], samples.events
+    if events is not None:
+        none = empty_history(problem.events, start.q, start.v)
+        events = jax.tree.map(lambda x, y: jax.vmap(jnp.where)(has_start, x, y), events, none)
     return samples._replace(
         q=nan_where(samples.q, ~has_start),
         v=nan_where(samples.v, ~has_start),
         result=jnp.where(has_start, samples.result, NOT_ASSEMBLED),
         steps=jnp.where(has_start, samples.steps, 0),
         last=(jnp.where(has_start, samples.last[0], t0), *(nan_where(x, ~has_start) for x in samples.last[1:])),
+        events=events,
     )
 
 
 def _all_failed(problem, start) -> Solution:
-    members, samples = len(start.q), problem.ts.size + (problem.event is not None)
+    members, samples = len(start.q), problem.ts.size + problem.may_end
     q, v = (jnp.full((members, samples, x.shape[1]), jnp.nan, x.dtype) for x in (start.q, start.v))
     zeros = jnp.zeros(members, int)
     last = jnp.full(members, problem.ts[0]), q[:, 0], v[:, 0]
-    return Solution(q[..., 0], q, v, zeros + NOT_ASSEMBLED, zeros, last, zeros > 0)
+    events = empty_history(problem.events, start.q, start.v) if problem.events else None
+    return Solution(q[..., 0], q, v, zeros + NOT_ASSEMBLED, zeros, last, zeros > 0, events=events)
 
 
 def start_found(task: Task, numbers: np.ndarray, q0: np.ndarray, v0: np.ndarray) -> Bool[np.ndarray, " some"]:
@@ -262,7 +284,7 @@ def _project_by_search(task, numbers, q0, v0):
 def _observed_arrays(task, numbers, samples):
     """``kept_arrays`` of all members of a block."""
     motions = samples.t, samples.q, samples.v, samples.result, samples.steps, samples.last
-    motions = *motions, samples.contacts, samples.held
+    motions = *motions, samples.contacts, samples.held, samples.events
     return jax.vmap(lambda *member: kept_arrays(task, *member))(numbers, *motions)
 
 
@@ -277,10 +299,11 @@ def kept_arrays(
     last: Any,
     contacts: ContactHistory | None = None,
     held: Array | None = None,
+    events: EventHistory | None = None,
 ) -> Any:
     """The arrays kept of one motion besides q, v and its end, name -> array."""
     model, method = plant_of(task.model_of(numbers)), task.problem.method
-    motion = Trajectory(t, q, v, result, steps, last, model, method, contacts=contacts, held=held)
+    motion = Trajectory(t, q, v, result, steps, last, model, method, contacts=contacts, held=held, events=events)
     if task.keep == "all":
         return {name: x for name in OBSERVED if (x := getattr(motion, name)) is not None}
     returned = call("keep", task.keep, motion)

@@ -17,7 +17,12 @@ OBSERVED_ATTRIBUTES = {
     name: {"long_name": about["long_name"], "units": about.get("units")} for name, about in OBSERVED.items()
 }
 
-RESERVED = "time", "member", "coordinate", "unit", "direction", "direction_unit", "swept"
+EVENT_ATTRIBUTES = {
+    "event_t": {"long_name": "time of the first occurrence of each event", "units": "s"},
+    "event_counts": {"long_name": "number of occurrences of each event"},
+}
+
+RESERVED = "time", "member", "coordinate", "unit", "direction", "direction_unit", "event", "swept"
 """Names of dimensions and of their labels, which no swept number and no kept array may have."""
 
 
@@ -41,6 +46,8 @@ def dimensions_and_attributes(
     metadata: dict[str, Any], name: str, example: np.ndarray
 ) -> tuple[list[str], dict[str, Any]]:
     """Dimensions and attributes of the array ``name``; ``example`` has its rows of some members."""
+    if name in EVENT_ATTRIBUTES:
+        return ["member", "event"], dict(EVENT_ATTRIBUTES[name])
     entry_axis = "direction" if "directions" in metadata and _is_per_velocity(name) else "coordinate"
     t, (names, units) = times_of(metadata), zip(*metadata[f"{entry_axis}s"], strict=True)
     distinct_units = dict.fromkeys(units)
@@ -81,6 +88,8 @@ def labels_of(metadata: dict[str, Any]) -> list[tuple[str, str, list[str], dict[
             names, units = (list(column) for column in zip(*metadata[f"{dimension}s"], strict=True))
             labels.append((dimension, dimension, names, {"long_name": f"name of the {noun}"}))
             labels.append((unit, dimension, units, {"long_name": f"unit of the {noun}"}))
+    if "events" in metadata:
+        labels.append(("event", "event", metadata["events"], {"long_name": "name of the event"}))
     return labels
 
 

@@ -10,10 +10,10 @@ from jaxtyping import Bool, Float, Int
 from .._check import memory
 from .._errors import InputError
 from .._extras import extra_package
-from .._motion.result import FINISHED, REASONS, RUNNING, ended_well
+from .._motion.result import EVENT, FINISHED, REASONS, RUNNING, ended_well
 from .._motion.trajectory.trajectory import OBSERVED
 from .._names import did_you_mean_one_of
-from .block import ENDING_ARRAYS, MOTION_ARRAYS
+from .block import ENDING_ARRAYS, EVENT_ARRAYS, MOTION_ARRAYS
 from .dataset import as_dataset, empty, times_of
 from .store import Store, count
 
@@ -103,8 +103,8 @@ class Ensemble:
     def q(self) -> Float[np.ndarray, "members samples nq"]:
         """Coordinates, shape (members, samples, nq), in the units of ``coordinates``.
 
-        NaN at samples that a member did not reach. With an ``event`` there is one more sample than times: the instant
-        of the event, or the last time again.
+        NaN at samples that a member did not reach. With an ``event`` that ends the motion there is one more sample than
+        times: the instant of that event, or the last time again.
         """
         return self["q"]
 
@@ -136,6 +136,31 @@ class Ensemble:
     def finished(self) -> Bool[np.ndarray, " members"]:
         """Whether each member reached its last time, shape (members,). False for one that ended at its event."""
         return self.result == FINISHED
+
+    @property
+    def met_event(self) -> Bool[np.ndarray, " members"]:
+        """Whether each member ended at an event, shape (members,)."""
+        return self.result == EVENT
+
+    @property
+    def event_names(self) -> tuple[str, ...]:
+        """Names of the events, in the order of ``event``; empty without."""
+        return tuple(self._metadata.get("events", ()))
+
+    @property
+    def event_t(self) -> Float[np.ndarray, "members events"]:
+        """Time [s] of the first occurrence of each event, shape (members, events).
+
+        NaN for an event that did not happen, or not at one of the first 256 instants of events of a member. Raises
+        ``InputError`` for an ensemble without events.
+        """
+        return self["event_t"]
+
+    @property
+    def event_counts(self) -> Int[np.ndarray, "members events"]:
+        """How often each event happened, shape (members, events). Raises ``InputError`` for an ensemble without
+        events."""
+        return self["event_counts"]
 
     @property
     def reason(self) -> np.ndarray:
@@ -201,7 +226,7 @@ class Ensemble:
                 name: _quantiles_of(x) for (name, _), x in zip(self.coordinates, self.ends().T, strict=True)
             }
         for name in self.names:
-            if name not in (*MOTION_ARRAYS, *ENDING_ARRAYS, *OBSERVED) and self[name].ndim == 1:
+            if name not in (*MOTION_ARRAYS, *ENDING_ARRAYS, *EVENT_ARRAYS, *OBSERVED) and self[name].ndim == 1:
                 summary.setdefault("kept", {})[name] = _quantiles_of(self[name])
         return summary
 

@@ -16,12 +16,23 @@ from .._kinematic_map import rate
 from .._labels import Named, named_coordinates, named_directions, title_of
 from .._mechanism import Mechanism
 from .._motion.consistent.project import project
+from .._motion.event import MAX_EVENTS, Event, check_event, empty_history, names_of
 from .._motion.inputs import canonicalise, check_kinematic_map
-from .._motion.simulate import Arguments, is_plain
+from .._motion.problem import Problem
+from .._motion.simulate import Arguments
 from .._precision import warn_if_single
 from .._system import AbstractSystem, kinematic_map_of
 from .._with_states import equations_of, with_initial_states
-from .block import ENDING_ARRAYS, MOTION_ARRAYS, PADDING_MEMBERS, Task, kept_arrays, start_found, unprojected_start
+from .block import (
+    ENDING_ARRAYS,
+    EVENT_ARRAYS,
+    MOTION_ARRAYS,
+    PADDING_MEMBERS,
+    Task,
+    kept_arrays,
+    start_found,
+    unprojected_start,
+)
 from .dataset import RESERVED
 from .over import Over
 from .shards import FINGERPRINT
@@ -126,11 +137,6 @@ def plan_of(
     first = lambda x: x[0] if x.ndim == 2 else x
     extended, first_v = with_initial_states(system, first(q), first(v))
     arguments = Arguments.checked(extended, first(q), first_v, ts, drift, dt, solver, None, event, max_steps, False)
-    if arguments.events and not is_plain(arguments.events):
-        raise InputError(
-            "event must be one that ends the motion in ukjax.ensemble: for several events, or one with a reset or "
-            "ends=False, give a batch of starts to ukjax.simulate"
-        )
     if not callable(keep) and keep not in KEEP_OPTIONS:
         raise InputError(f"keep must be 'samples', 'end', 'all' or a function of a trajectory, got {repr_of(keep)}")
     if callable(keep):
@@ -152,6 +158,8 @@ def plan_of(
     if extended is not system:
         places = tuple(place._replace(path=("plant", *place.path)) for place in places)
     problem = replace(problem, places=places)
+    for each in all_events(problem):
+        check_event(each, times[0], first_q, first_v)
     columns = lambda kind: tuple((i, swept.swept[i].index) for i in swept.of_kind(kind))
     task = Task(
         problem=problem,
@@ -166,7 +174,8 @@ def plan_of(
         size=1,
     )
     numbers, kept_names = _numbers_kept(task, len(swept.swept), first_q, first_v)
-    block = _block(swept.members, problem.ts.size * (first_q.size + first_v.size))
+    instants = MAX_EVENTS if problem.events else 0
+    block = _block(swept.members, (problem.ts.size + instants) * (first_q.size + first_v.size))
     return Plan(
         task=replace(task, size=block + PADDING_MEMBERS if block >= MIN_BLOCK else block),
         over=swept,
@@ -228,8 +237,8 @@ def _chunk(chunk, block, numbers, members):
 
 def _numbers_kept(task, swept, q, v) -> tuple[int, tuple[str, ...]]:
     """The number of numbers kept of each member, and the names of the arrays kept besides q, v and its end."""
-    size, samples = q.size + v.size, task.problem.ts.size + (task.problem.event is not None)
-    end_size = 4 + swept
+    size, samples = q.size + v.size, task.problem.ts.size + task.problem.may_end
+    end_size = 4 + swept + 2 * len(all_events(task.problem))
     if task.keep == "end":
         return end_size + size, ()
     motion = (jax.ShapeDtypeStruct(shape, q.dtype) for shape in ((samples,), (samples, q.size), (samples, v.size)))
@@ -238,14 +247,24 @@ def _numbers_kept(task, swept, q, v) -> tuple[int, tuple[str, ...]]:
     count = jax.ShapeDtypeStruct((), int)
     last = tuple(jax.ShapeDtypeStruct(shape, q.dtype) for shape in ((), q.shape, v.shape))
     numbers = jax.ShapeDtypeStruct((swept,), q.dtype)
-    arrays = eqx.filter_eval_shape(kept_arrays, task, numbers, *motion, count, count, last)
+    history = jax.eval_shape(partial(_no_events, task.problem), *last[1:])
+    arrays = eqx.filter_eval_shape(kept_arrays, task, numbers, *motion, count, count, last, events=history)
     number = sum(x.size for x in jax.tree.leaves(arrays))
     return end_size + (size * samples if task.keep == "all" else 0) + number, tuple(arrays)
 
 
+def all_events(problem: Problem) -> tuple[Event, ...]:
+    """The events of a problem, in the order of the argument ``event``."""
+    return problem.events if problem.event is None else (problem.event,)
+
+
+def _no_events(problem, q, v):
+    return empty_history(problem.events, q, v) if problem.events else None
+
+
 def check_names(plan: Plan) -> None:
     """Raise ``InputError`` if two of the swept numbers, kept arrays and reserved names have the same name."""
-    reserved = (*MOTION_ARRAYS, *ENDING_ARRAYS, *RESERVED, FINGERPRINT)
+    reserved = (*MOTION_ARRAYS, *ENDING_ARRAYS, *EVENT_ARRAYS, *RESERVED, FINGERPRINT)
     returned = () if isinstance(plan.task.keep, str) else plan.names
     for name in returned:
         if name in reserved:
@@ -296,6 +315,7 @@ def check_starts(plan: Plan) -> None:
 def metadata_of(plan: Plan) -> dict[str, Any]:
     """Description of the ensemble for its readers, as a dictionary that JSON can store."""
     pairs = lambda named: [list(pair) for pair in named]
+    events = all_events(plan.task.problem)
     return {
         "model": plan.title,
         "over": plan.over.descriptions(),
@@ -306,6 +326,7 @@ def metadata_of(plan: Plan) -> dict[str, Any]:
         "times": plan.ts.tolist(),
         "coordinates": pairs(plan.coordinates),
         **({} if plan.directions is None else {"directions": pairs(plan.directions)}),
+        **({"events": list(names_of(events))} if events else {}),
     }
 
 
@@ -327,7 +348,7 @@ def fingerprint_of(plan: Plan, purpose: str) -> dict[str, Any]:
         "drift": "projection" if problem.projection else "none",
         "method": problem.method,
         "solver": problem.solver,
-        "event": None if problem.event is None else problem.event.direction,
+        "event": [[each.direction, each.is_end, each.reset is not None] for each in all_events(problem)] or None,
         "max_steps": problem.max_steps,
         "fix_swept": plan.task.fix_swept,
         "block": plan.block,
@@ -353,10 +374,22 @@ def _functions(task, numbers, t, q, v):
         values.append(model.violation(t, q, v))
     if problem.tableau is None:  # an implicit method, which uses derivatives
         values.append(jax.jvp(terms, (q, v), (q, v))[1])
-    if problem.event is not None:
-        values.append(problem.event.function(t, q, v))
+    for event in all_events(problem):
+        values += [event(t, q, v), *event.after(t, q, v)]
     if callable(task.keep):
         samples = lambda x: jax.numpy.stack([x] * problem.ts.size)
         count = jax.numpy.zeros((), int)
-        values.append(kept_arrays(task, numbers, samples(t), samples(q), samples(v), count, count, (t, q, v)))
+        values.append(
+            kept_arrays(
+                task,
+                numbers,
+                samples(t),
+                samples(q),
+                samples(v),
+                count,
+                count,
+                (t, q, v),
+                events=_no_events(problem, q, v),
+            )
+        )
     return eqx.filter(values, eqx.is_array)

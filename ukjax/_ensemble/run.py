@@ -3,7 +3,7 @@
 import logging
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -49,7 +49,7 @@ def ensemble(
     atol: Numbers | None = None,
     method: str | AbstractMethod = "orthogonal",
     solver: Any = None,
-    event: Event | Callable | None = None,
+    event: Event | Callable | Sequence[Event | Callable] | None = None,
     max_steps: int = DEFAULT_MAX_STEPS,
     progress: bool = False,
 ) -> Ensemble:
@@ -119,8 +119,13 @@ def ensemble(
         This process computes share ``rank`` of ``world`` shares of the members. All processes write to one ``store``,
         whose first chunk determines the shares. Default: the process index and count of ``jax.distributed`` if it is
         initialised, else 0 and 1.
-    drift, dt, rtol, atol, method, solver, event, max_steps : optional
+    drift, dt, rtol, atol, method, solver, max_steps : optional
         As in ``simulate``.
+    event : Event, callable, or list of these, optional
+        As in ``simulate``: each member ends at its own event, or continues after its ``reset``. ``event_t`` and
+        ``event_counts`` of the result, shape (members, events), are the time of the first occurrence of each event and
+        the number of occurrences. Both are always kept. All instants are in ``motion.events``, for a function given as
+        ``keep``; an event that alone ends the motion is at ``motion.last``.
     progress : bool, optional
         Whether to show the memory per chunk, a progress bar and the number of failures on stderr. Default: False.
         The memory per chunk is also logged by ``logging.getLogger("ukjax")`` at level INFO.

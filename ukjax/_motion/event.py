@@ -200,6 +200,19 @@ class EventHistory(eqx.Module):
         return f"EventHistory({text}{f'; the last {lost} are counted only, and not stored' if lost else ''})"
 
 
+def empty_history(events: tuple[Event, ...], q: Float[Array, "*batch nq"], v: Float[Array, "*batch n"]) -> EventHistory:
+    """The history of motions in which none of the events happened, with the batch axes of q and v."""
+    stored = lambda *size: jnp.full((*q.shape[:-1], MAX_EVENTS, *size), jnp.nan, q.dtype)
+    return EventHistory(
+        t=stored(),
+        q=stored(q.shape[-1]),
+        v=stored(v.shape[-1]),
+        met=jnp.zeros((*q.shape[:-1], MAX_EVENTS, len(events)), bool),
+        counts=jnp.zeros((*q.shape[:-1], len(events)), int),
+        names=names_of(events),
+    )
+
+
 ROUNDINGS_OF_BEND = 64
 """Deviation from linear velocities that counts as rounding, in roundings of q."""
 

@@ -209,6 +209,11 @@ class Problem:
         return None if self.tableau is None else RungeKutta(self.tableau)
 
     @property
+    def may_end(self) -> bool:
+        """Whether an event can end the motion, which then has one more sample."""
+        return self.event is not None or any(event.is_end for event in self.events)
+
+    @property
     def plain(self) -> bool:
         """Whether the steps are known here and no feature is used that needs diffrax's loop."""
         special = self.event is not None or self.adjoint is not None or self.progress or self.ts.ndim == 2

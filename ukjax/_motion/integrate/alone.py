@@ -16,8 +16,8 @@ from .single import integrate_alone
 def past_singular_poses(solution: Solution, problem: Problem, start: InitialState, plan: Plan) -> Solution:
     """The solution of a batch, in which the members that ended at a singular pose are integrated one by one.
 
-    A single motion crosses such poses, see ``cross_singular_pose``. ``plan`` receives a note and the
-    poses.
+    A single motion crosses such poses, see ``cross_singular_pose``. ``plan`` receives a note and
+    the poses.
     """
     members = np.flatnonzero(np.asarray(solution.result) == SINGULAR_POSE)
     if not members.size or not has_understood_rows(problem):
