@@ -7,8 +7,9 @@ import pytest
 from jax import lax
 
 import ukjax as uk
+from ukjax._kernel import rare_cond
 from ukjax._kernel.llvm import machine
-from ukjax._kernel.lowering import MAX_UNPACKED_SIZE
+from ukjax._kernel.lowering import MAX_OPERATIONS, MAX_UNPACKED_SIZE, _graph_of
 from ukjax._kernel.unroll import loops
 
 from ..random_functions import random_function
@@ -108,6 +109,23 @@ def test_a_loop_waits_for_none_that_it_is_not_for(form, x, k):
 
     check(chosen, x, k)
     check(nested, x, k)
+
+
+def test_constant_indices_of_the_first_of_two_iterations_stay_constant_in_a_gradient(monkeypatch, x):
+    """They are not read back from memory: a scatter with such indices compares each with all positions."""
+    monkeypatch.setattr(loops, "MIN_LOOP_OPERATIONS", 1)
+    x = x[:, 0]
+    order = jnp.argsort(jnp.sin(jnp.arange(x.size)))
+
+    def iterate(state, first):
+        x, last = state
+        last = rare_cond(first | (x[0] > 100), lambda: jnp.sin(x)[order], lambda: last)
+        return (x - last**2, last), None
+
+    gradient = jax.grad(lambda x: jnp.sum(lax.scan(iterate, (x, 0 * x), jnp.array([True, False]))[0][0]))
+    graph, *_ = _graph_of(jax.make_jaxpr(gradient)(x), MAX_OPERATIONS, True, "cpu")
+    names = [operation.name for operation in graph.operations]
+    assert "load" not in names and names.count("cos") <= 2 * x.size
 
 
 def test_indices_outside_of_an_array(form, x, k):
