@@ -234,7 +234,7 @@ def check_finished(trajectory: Trajectory, problem: Problem, start: InitialState
     if result == MOST_STEPS:
         raise SimulationError(
             f"{subject} came to t = {float(t):.6g} s in max_steps = {problem.max_steps} steps: allow more, or take "
-            "longer ones with a larger rtol or, in a stiff motion, an implicit solver (diffrax.Kvaerno5). "
+            "longer ones with a larger rtol or, in a stiff motion, solver=ukjax.Radau(). "
             "throw=False returns what was computed"
         )
     if result == ACCUMULATED:
