@@ -50,7 +50,11 @@ def _expand(unroller, equation, operands):
 
 @rule("scan")
 def _scan(unroller, equation, operands):
-    """Unroll a short scan; a long one becomes a loop."""
+    """Unroll a short scan; a long one becomes a loop.
+
+    One of two iterations is always unrolled. The derivative of such a scan reads what the iterations saved, among it
+    constants of the model, which stay constants only without a loop.
+    """
     parameters = equation.params
     if "ft_in" in parameters:  # jax 0.12
         num_consts, num_carry, _ = map(len, parameters["ft_in"].unpack())

@@ -207,7 +207,7 @@ def as_solution(
     return Solution(t, q, v, loop_state.result, loop_state.steps, last, start.displaced(jnp, q[0], v[0]))
 
 
-def _run(options, scale, model, ts, q0, v0, plan, remember):
+def _run(options, scale, model, ts, q0, v0, plan, remember) -> tuple[tuple[Any, Any, Any], list[Any]]:
     """Integrate; return (q and v at the samples, the last loop state) and the recorded steps.
 
     If ``remember``, the steps are a list with the method and the ``StepHistory`` of each piece; otherwise it is empty.
@@ -267,9 +267,11 @@ def _run(options, scale, model, ts, q0, v0, plan, remember):
             if passed is not None:
                 if remember:
                     raise InputError(NO_DERIVATIVE.format(t=float(t)))
-                plan.note(f"t = {passed[2]:g} s: passed a singular pose{passed[3]}")
-                plan.singular_poses.append((0, passed[2]))
-                (loop_state, padded_samples), states = jax.device_put(passed[:2]), None
+                loop_state, padded_samples, at_pose, dependent = passed
+                which = f", where {', '.join(dependent)} became dependent" if dependent else ""
+                plan.note(f"t = {at_pose:g} s: passed a singular pose{which}")
+                plan.singular_poses.append((0, at_pose))
+                (loop_state, padded_samples), states = jax.device_put((loop_state, padded_samples)), None
                 continue
             loop_state = loop_state._replace(result=count(RUNNING))
             started, had_limit = int(loop_state.steps) >= 0, limit
@@ -302,8 +304,8 @@ def _run(options, scale, model, ts, q0, v0, plan, remember):
 def _past_singular_pose(problem, scale, t, loop_state, samples, ends, per_interval):
     """Take one step from a state at a singular pose, by NumPy.
 
-    Returns the loop state, the samples, the time of the pose, and an empty text; or None if the state is not at such a
-    pose, or the motion cannot leave it by one step.
+    Returns the loop state, the samples, the time of the pose, and no names of rows; or None if the state is not at such
+    a pose, or the motion cannot leave it by one step.
     """
     q, v, elapsed = loop_state.q, loop_state.v, ends - ends[0]
     t_elapsed, wanted_h, taken, steps = (
@@ -345,7 +347,7 @@ def _past_singular_pose(problem, scale, t, loop_state, samples, ends, per_interv
         result=count(FINISHED if finished else RUNNING),
         inconsistent=loop_state.inconsistent,
     )
-    return loop_state, samples, float(t), ""
+    return loop_state, samples, float(t), []
 
 
 def _recorded(loop_state, samples, ends, per_interval, recorded):
@@ -366,8 +368,8 @@ def _recorded(loop_state, samples, ends, per_interval, recorded):
 def _through_singular_pose(problem, scale, method, loop_state, samples, ends, per_interval, recorded):
     """Cross a singular pose in the last step, by NumPy.
 
-    Returns the loop state and the samples behind it, the time of the pose, and which rows were dependent; or None if
-    there is no such pose, or none that can be crossed.
+    Returns the loop state and the samples behind it, the time of the pose, and the names of the dependent rows; or None
+    if there is no such pose, or none that can be crossed.
     """
     since, sample_count = (ends - ends[0]).astype(float), problem.ts.size
     times = since[:sample_count]
@@ -381,7 +383,7 @@ def _through_singular_pose(problem, scale, method, loop_state, samples, ends, pe
     before, after = crossing.before, crossing.after
     at = jax.device_put((np.asarray(ends[0] + before.t, ends.dtype), before.q))
     labels = names_of(problem.model.enforced, lambda constraint: constraint.position(*at))
-    named = ", where " + ", ".join(repr(labels[i]) for i in crossing.dependent) + " became dependent"
+    dependent = [repr(labels[i]) for i in crossing.dependent]
     for k in np.flatnonzero((times > before.t) & (times <= after.t)):
         samples[k] = crossing.at(times[k])
     sample = int(np.searchsorted(times, after.t, side="right"))
@@ -415,7 +417,7 @@ def _through_singular_pose(problem, scale, method, loop_state, samples, ends, pe
         result=count(FINISHED if sample == sample_count else RUNNING),
         inconsistent=loop_state.inconsistent,
     )
-    return loop_state, samples, float(ends[0]) + crossing.at_pose, named
+    return loop_state, samples, float(ends[0]) + crossing.at_pose, dependent
 
 
 @jit_fast_compile
