@@ -128,6 +128,14 @@ def test_constant_indices_of_the_first_of_two_iterations_stay_constant_in_a_grad
     assert "load" not in names and names.count("cos") <= 2 * x.size
 
 
+def test_two_iterations_that_read_no_different_constants_stay_a_loop(monkeypatch, x):
+    """As those of a motion with two samples: its steps are compiled once."""
+    monkeypatch.setattr(loops, "MIN_LOOP_OPERATIONS", 1)
+    twice = lambda x: lax.scan(lambda y, row: (row / y, y), x[0], x[1:3])
+    graph, *_ = _graph_of(jax.make_jaxpr(twice)(x[:, 0]), MAX_OPERATIONS, True, "cpu")
+    assert [operation.name for operation in graph.operations].count("div") == 1
+
+
 def test_indices_outside_of_an_array(form, x, k):
     place = lambda x: jnp.floor(4 * x[0]).astype(int)  # from −12 to 12 or so
 

@@ -14,7 +14,7 @@ from .._errors import InputError
 from .._jaxpr.tracing import is_eager, without_derivatives
 from .._kinematic_map import count_states
 from .._motion.consistent.locked import locked
-from .._motion.consistent.project import project
+from .._motion.consistent.project import project, project_state
 from .._motion.inputs import canonicalise
 from .._precision import Numbers
 from .._run.compile import jit_unoptimised
@@ -185,7 +185,7 @@ def _balanced(system, t, q, v, balance, method):
     named |= {} if system.kinematic_map is None else {"velocities": system.velocities}
     constraints = (*system.enforced, Holonomic(balance, name="balance of forces"))
     try:
-        return project(System(system.dynamics, constraints, **named), t, q, 0 * v, method)[0]
+        return project_state(System(system.dynamics, constraints, **named), t, q, 0 * v, method, is_near=False)[0]
     except InputError as error:
         raise InputError(f"near must be closer to an equilibrium: none is found from there. {error}") from None
 

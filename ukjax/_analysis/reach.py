@@ -12,6 +12,7 @@ from jaxtyping import Array, Bool, Float
 from .._check import as_array, as_number, as_numbers, check_finite, check_flag, kind_of, repr_of
 from .._errors import InputError
 from .._jaxpr.tracing import is_concrete, is_eager, without_derivatives
+from .._kernel import arithmetic_or_library, per_member
 from .._mechanism import Mechanism, Pose
 from .._mechanism.limits import JointLimits
 from .._motion.consistent.local_chart import LocalChart
@@ -21,6 +22,7 @@ from .._names import did_you_mean
 from .._precision import Numbers, in_precision
 from .._rotation import quaternion_of, rotation_vector
 from .._run.compile import jit_fast_compile, jit_unoptimised
+from .._solve.kernels import orthonormal_rows
 from .._system import refuse_contacts, shifted
 from .sizes import characteristic_length, refuse_flexible, units_of_velocities
 
@@ -33,6 +35,9 @@ LONGEST_STEP = 0.5
 
 WEIGHT = 1e3
 """Weight of loops and limits beside the targets in a step. They are satisfied exactly after each step."""
+
+MAX_SIZE_OF_KERNEL = 16
+"""Coordinates up to which a search is one kernel. Its code grows with their cube."""
 
 DAMPING = 1e-8
 """Least damping, relative: of motions that no target and no loop determines."""
@@ -272,17 +277,20 @@ class Found(NamedTuple):
 
 
 def _search(mechanism, goal, near, t, path, batch):
+    run = lambda search, near, goal: search.run(near, goal)
+    if near.shape[-1] <= MAX_SIZE_OF_KERNEL:
+        run = per_member(run)
     if not batch:
-        return Search.at(mechanism, t, near, goal).run(near, goal)
+        return run(Search.at(mechanism, t, near, goal), near, goal)
     if path:
         search = Search.at(mechanism, t, near, goal)
 
         def follow(q, goal):
-            found = search.run(q, goal)
+            found = run(search, q, goal)
             return jnp.where(found.reached, found.q, q), found
 
         return jax.lax.scan(follow, near, goal)[1]
-    one = lambda near, goal: Search.at(mechanism, t, near, goal).run(near, goal)
+    one = lambda near, goal: run(Search.at(mechanism, t, near, goal), near, goal)
     return jax.vmap(one)(jnp.broadcast_to(near, (len(goal.p), near.shape[-1])), goal)
 
 
@@ -382,19 +390,22 @@ class Search(eqx.Module):
         A = jnp.concatenate([WEIGHT * rows.A, jnp.where(to_targets, rows.J, 0)])
         n = self.unit.size
 
-        def stop_at_limits(_, state):
-            active, y = state
-            predicted = rows.values + rows.E @ y
-            active = active | (predicted < low) | (predicted > high)
-            aim = WEIGHT * active * (jnp.clip(predicted, low, high) - rows.values)
-            equations = jnp.concatenate([A, WEIGHT * active[:, None] * rows.E, damping * jnp.eye(n, dtype=A.dtype)])
-            Q, R = jnp.linalg.qr(equations)
-            rhs = jnp.concatenate([b, aim, jnp.zeros(n, A.dtype)])
-            return active, jax.scipy.linalg.solve_triangular(R, Q.T @ rhs)
+        predicted = lambda y: rows.values + rows.E @ y
+        beyond = lambda y: (predicted(y) < low) | (predicted(y) > high)
 
-        passes = 1 + min(rows.values.size, 4)
-        start = jnp.zeros(rows.values.size, bool), jnp.zeros_like(self.unit)
-        return jax.lax.fori_loop(0, passes, stop_at_limits, start)[1]
+        def solve(state):
+            stopped, y, k = state
+            stopped = stopped | beyond(y)
+            aim = WEIGHT * stopped * (jnp.clip(predicted(y), low, high) - rows.values)
+            equations = jnp.concatenate([A, WEIGHT * stopped[:, None] * rows.E, damping * jnp.eye(n, dtype=A.dtype)])
+            return stopped, least_squares(equations, jnp.concatenate([b, aim, jnp.zeros(n, A.dtype)])), k + 1
+
+        def is_unfinished(state):
+            stopped, y, k = state
+            return (k == 0) | (k <= min(rows.values.size, 4)) & jnp.any(beyond(y) & ~stopped)
+
+        start = jnp.zeros(rows.values.size, bool), jnp.zeros_like(self.unit), jnp.asarray(0)
+        return jax.lax.while_loop(is_unfinished, solve, start)[1]
 
     def split(self, rows: "Rows") -> tuple[Float[Array, "k 3"], Float[Array, "j 3"]]:
         """The deviations of points, relative to the length, and of attitudes."""
@@ -457,6 +468,20 @@ class Progress(NamedTuple):
     done: Bool[Array, ""]
 
 
+def least_squares(A: Float[Array, "m n"], b: Float[Array, " m"]) -> Float[Array, " n"]:
+    """The x with the least ‖A x − b‖, for A of full column rank."""
+
+    def by_basis(A, b):
+        V, triangle = orthonormal_rows(A.T, 0.0)
+        return triangle.solve_transposed(V @ b)
+
+    def by_lapack(A, b):
+        Q, R = jnp.linalg.qr(A)
+        return jax.scipy.linalg.solve_triangular(R, Q.T @ b)
+
+    return arithmetic_or_library(by_basis, by_lapack, A, b)
+
+
 def displaced(mechanism: Mechanism, q: Float[Array, " nq"], x: Float[Array, " n"]) -> Float[Array, " nq"]:
     """The point to which q̇ = N(q) x leads from q in unit time."""
     return q + x if mechanism.kinematic_map is None else LocalChart(mechanism, q).point(x)
@@ -469,25 +494,29 @@ def _differentiable(mechanism, goal, t, q, reached, batch):
     The matrix of the steps is constant. The first step gives the first derivative, and the second the second one.
     """
 
+    residual = per_member(_residual) if q.shape[-1] <= MAX_SIZE_OF_KERNEL else _residual
+
     def one(goal, q, reached):
         start = without_derivatives(q)
         search = without_derivatives(Search.at(mechanism, t, start, goal))
-        low, high = search.limits.low_and_high
-
-        def residual(x):
-            q_x = displaced(mechanism, start, search.unit * x)
-            points, turns = goal.errors(mechanism, t, q_x)
-            values = search.limits(t, q_x)
-            held = jax.lax.stop_gradient((values <= low) | (values >= high))
-            at_limits = jnp.where(held, values - jax.lax.stop_gradient(values), 0)
-            loops = search.row_unit * mechanism.position_residual(t, q_x)
-            rows = jnp.concatenate([loops, jnp.ravel(points) / search.length, jnp.ravel(turns), at_limits])
-            return jnp.where(reached, rows, 0)
-
+        rows = lambda x: residual(x, mechanism, goal, t, start, search, reached)
         x = jnp.zeros_like(search.unit)
-        J = jax.jacfwd(fixed(residual, x))(x)
+        J = jax.jacfwd(fixed(rows, x))(x)
         inverse = jnp.linalg.pinv(J, rtol=float(jnp.finfo(q.dtype).eps) ** 0.5)
-        x = jax.lax.fori_loop(0, 2, lambda _, x: x - inverse @ residual(x), x)
+        x = jax.lax.fori_loop(0, 2, lambda _, x: x - inverse @ rows(x), x)
         return displaced(mechanism, start, search.unit * x)
 
     return jax.vmap(one)(goal, q, reached) if batch else one(goal, q, reached)
+
+
+def _residual(x, mechanism, goal, t, start, search, reached):
+    """What the search makes zero at the displacement x from the result, with the derivatives of the limits reached."""
+    low, high = search.limits.low_and_high
+    q = displaced(mechanism, start, search.unit * x)
+    points, turns = goal.errors(mechanism, t, q)
+    values = search.limits(t, q)
+    held = jax.lax.stop_gradient((values <= low) | (values >= high))
+    at_limits = jnp.where(held, values - jax.lax.stop_gradient(values), 0)
+    loops = search.row_unit * mechanism.position_residual(t, q)
+    rows = jnp.concatenate([loops, jnp.ravel(points) / search.length, jnp.ravel(turns), at_limits])
+    return jnp.where(reached, rows, 0)

@@ -9,6 +9,7 @@ iterations, also where W is singular and the forces are not unique. Derivatives 
 implicit function theorem.
 """
 
+from functools import partial
 from typing import NamedTuple
 
 import jax
@@ -149,13 +150,22 @@ def is_exact(error: Float[Array, ""]) -> Bool[Array, ""]:
     return error <= ENOUGH * jnp.finfo(error.dtype).eps
 
 
+@partial(jax.custom_jvp, nondiff_argnums=(4,))
 def with_derivatives(
     x: Float[Array, " rows"], W: Float[Array, "rows rows"], c: Float[Array, " rows"], cone: Cone, layout: Layout
 ) -> Float[Array, " rows"]:
-    """The solution x with its derivatives by W, c and the cone: one Newton iteration of value zero."""
-    slope = jax.jacfwd(lambda x: x - _projected(x, *jax.lax.stop_gradient((W, c, 1.0, cone)), layout))(x)
-    residual = x - _projected(x, W, c, 1.0, cone, layout)
-    return x - solve_regularised(slope, residual - jax.lax.stop_gradient(residual))
+    """The solution x with its derivatives by W, c and the cone, by the implicit function theorem."""
+    return x
+
+
+@with_derivatives.defjvp
+def _derivative(layout, primals, tangents):
+    x, W, c, cone = primals
+    x = with_derivatives(x, W, c, cone, layout)  # for second derivatives
+    residual = lambda x, W, c, cone: x - _projected(x, W, c, 1.0, cone, layout)
+    slope = jax.jacfwd(residual)(x, W, c, cone)
+    _, change = jax.jvp(partial(residual, x), (W, c, cone), tangents[1:])
+    return x, -solve_regularised(slope, change)
 
 
 def _sweep(x, W, c, relaxation, cone, layout):
@@ -241,21 +251,21 @@ def _by_lapack(G):
 
 def _by_elimination(G):
     """Solve by LU factors without pivoting: rows of G that do not act are unit rows, the others nearly definite."""
-    m = G.shape[0]
-    for j in range(m - 1):
-        factor = G[j + 1 :, j] / G[j, j]
-        rest = G[j + 1 :, j + 1 :] - factor[:, None] * G[j, j + 1 :]
-        G = G.at[j + 1 :, j].set(factor).at[j + 1 :, j + 1 :].set(rest)
+    pivots, rows, columns = [], [], []  # of the matrices that are left after each elimination
+    while G.shape[0]:
+        pivots.append(G[0, 0])
+        rows.append(G[0, 1:])
+        columns.append(G[1:, 0] / G[0, 0])
+        G = G[1:, 1:] - columns[-1][:, None] * rows[-1]
 
     def solve(rhs):
-        y = list(rhs)
-        for i in range(m):
-            for j in range(i):
-                y[i] = y[i] - G[i, j] * y[j]
-        for i in reversed(range(m)):
-            for j in range(i + 1, m):
-                y[i] = y[i] - G[i, j] * y[j]
-            y[i] = y[i] / G[i, i]
-        return jnp.stack(y)
+        y = []
+        for column in columns:
+            y.append(rhs[0])
+            rhs = rhs[1:] - column * rhs[0]
+        x = rhs  # empty
+        for value, row, pivot in zip(reversed(y), reversed(rows), reversed(pivots), strict=True):
+            x = jnp.concatenate([(value - row @ x)[None] / pivot, x])
+        return x
 
     return solve

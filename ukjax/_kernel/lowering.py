@@ -31,7 +31,7 @@ MAX_OPERATIONS = 300_000
 """Largest kernel, in operations; compilation takes some 0.1 ms for each. A larger function is executed by the
 ``per_member`` functions that it calls, or else member by member."""
 
-MAX_OPERATIONS_UNBATCHED = 10_000
+MAX_OPERATIONS_UNBATCHED = 30_000
 """Largest kernel for one member without long loops. Above it matrices are large: XLA compiles faster, with LAPACK."""
 
 MAX_OPERATIONS_ALL_BRANCHES = MAX_OPERATIONS

@@ -48,7 +48,7 @@ def per_member(function: Callable, strict: bool = False) -> Callable:
     numbers other than float64, float32, integers and booleans. A function with one of these is executed as by ``vmap``,
     which is slower, with a warning that names the operation and its line. A function of more than 300 000
     operations is executed by the ``per_member`` functions that it calls, or else member by member. A function that is
-    called for one member alone and has no long loop is compiled by XLA from 10 000 operations on, since it has large
+    called for one member alone and has no long loop is compiled by XLA from 30 000 operations on, since it has large
     matrices. A function with its own batching rule, by ``jax.custom_batching.custom_vmap`` as in ``method="sparse"``,
     is batched by that rule. On a TPU or a GPU of AMD, in programs written by ``jax.export``, and where llvmlite is not
     installed (with a warning), all functions are executed as by ``vmap``.

@@ -7,7 +7,7 @@ import numpy as np
 from jax.extend.core import ClosedJaxpr
 
 from . import loops
-from .entries import Stored, shared, with_common_dtype
+from .entries import Stored, are_known, shared, with_common_dtype
 from .loops import count_operations, emit_choice, emit_loop, has_while_loop, load_row
 from .rule import rule
 
@@ -52,8 +52,9 @@ def _expand(unroller, equation, operands):
 def _scan(unroller, equation, operands):
     """Unroll a short scan; a long one becomes a loop.
 
-    One of two iterations is always unrolled. The derivative of such a scan reads what the iterations saved, among it
-    constants of the model, which stay constants only without a loop.
+    One of two iterations that read different constants is always unrolled, as where the first iteration does more. Its
+    derivative reads what the iterations saved, among it constants of the model, which stay constants only without a
+    loop.
     """
     parameters = equation.params
     if "ft_in" in parameters:  # jax 0.12
@@ -66,8 +67,8 @@ def _scan(unroller, equation, operands):
         operands[num_consts + num_carry :],
     )
     length, body = parameters["length"], parameters["jaxpr"]
-    is_long = length > 2 and length * count_operations(body) >= loops.MIN_LOOP_OPERATIONS
-    if is_long and unroller.is_symbolic:
+    is_long = length > 1 and length * count_operations(body) >= loops.MIN_LOOP_OPERATIONS
+    if is_long and unroller.is_symbolic and not _is_of_two_kinds(length, xs):
         return _scan_as_loop(unroller, parameters, consts, carry, xs)
     xs = [x.entries(unroller.graph) if isinstance(x, Stored) else x for x in xs]
     columns: list[list[np.ndarray]] = [[] for _ in parameters["jaxpr"].out_avals[num_carry:]]
@@ -85,6 +86,12 @@ def _scan(unroller, equation, operands):
         for column, no_rows in zip(columns, empty, strict=True)
     ]
     return [*carry, *stacked]
+
+
+def _is_of_two_kinds(length, xs):
+    """Whether there are two iterations, and a scanned array has different constants for them."""
+    rows = [x for x in xs if not isinstance(x, Stored) and are_known(x)]
+    return length == 2 and not all(np.array_equal(*x, equal_nan=True) for x in rows)
 
 
 def _scan_as_loop(unroller, parameters, consts, carry, xs):

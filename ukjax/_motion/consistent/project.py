@@ -89,7 +89,17 @@ def project(
         raise InputError(f"q0 and v0 must both have shape (n,), got shapes {q0.shape} and {v0.shape}")
     for name, value in (("t", t), ("q0", q0), ("v0", v0)):
         check_finite(name, value)
-    model = locked(model, fixed, t, q0, v0)
+    return project_state(locked(model, fixed, t, q0, v0), t, q0, v0, method)
+
+
+def project_state(
+    model: AbstractSystem, t: Array, q0: Array, v0: Array, method: str | AbstractMethod, is_near: bool = True
+) -> tuple[Float[Array, " nq"], Float[Array, " n"]]:
+    """``project`` for arguments of the right kinds and shapes.
+
+    ``is_near`` is False if the start is known to be far from the constraints: Newton's method, which is then of no use,
+    is not compiled.
+    """
     model, q0, v0, t = canonicalise(model, q0, v0, t)
     check_kinematic_map(model, q0, v0)
     method, is_concrete = with_sparsity(choose(method), model, t, q0, v0), is_eager(model, t, q0, v0)
@@ -100,7 +110,7 @@ def project(
     inputs = chart, t, x0, v0
     constants, fast_path = without_derivatives(inputs), method.fast_path()
     if fast_path is not None and is_eager(constants):
-        solution = _solve_eagerly(fast_path, constants, sizes)
+        solution = _solve_eagerly(fast_path, constants, sizes, is_near)
         if not solution.reached:
             _raise_not_found(
                 without_derivatives((model, t, q0, v0)), method, solution, point_of(constants[0], solution.q)
@@ -119,9 +129,11 @@ def project(
     return point_of(chart, x), v
 
 
-def _solve_eagerly(fast_path, inputs, scale):
+def _solve_eagerly(fast_path, inputs, scale, is_near):
     """The result by the fast path: Newton's method if the start is near, else a search by NumPy."""
     model, t, q0, v0 = inputs
+    if not is_near:
+        return search(fast_path, model, t, q0, v0, scale)
     levels = same_at_every_level(fast_path)
     q, v, converged = _project_by_newton(model, t, q0, v0, scale, levels)
     return SearchResult(q, v, levels) if converged else search(fast_path, model, t, q0, v0, scale)
