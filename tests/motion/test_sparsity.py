@@ -153,17 +153,6 @@ def test_derivatives(always, monkeypatch):
     close(found, jax.grad(end)(jnp.asarray(v[0]), "kkt"), 1e-10)
 
 
-@pytest.mark.slow
-def test_derivatives_of_a_batch():
-    system, q, v = row(1, 2)
-    method = uk.Sparse.of(pattern_of(system, q[0], v[0]))
-
-    def ends(v, method):
-        return jnp.sum(uk.simulate(system, q, v, TIMES, **RK4, method=method).q[:, -1])
-
-    close(jax.grad(ends)(jnp.asarray(v), method), jax.grad(ends)(jnp.asarray(v), "kkt"), 1e-10)
-
-
 def test_solutions_of_a_batch_have_derivatives_both_ways(rng):
     """The equation itself, mapped, against the inverse of its matrix."""
     M = jnp.asarray(np.diag(1 + rng.uniform(size=6)))

@@ -225,7 +225,7 @@ def test_a_motion_ends_at_its_event():
     event = uk.Event(lambda t, u, omega: rotation(u)[2, 2] + 0.2, direction="falling")
     motion = uk.simulate(TOP, LEVEL, OMEGA, TS, event=event)
     assert motion.met_event
-    found = by_scipy([float(motion.t[-1])])[0][-1]
+    found = by_scipy(np.asarray(motion.t[-1:]))[0][-1]
     np.testing.assert_allclose(motion.q[-1], found, rtol=0, atol=1e-8)
     np.testing.assert_allclose(axes_of_ground(np.asarray(motion.q[-1]))[2, 2], -0.2, rtol=0, atol=1e-12)
 
@@ -272,7 +272,7 @@ def test_the_nearest_start_is_on_its_sphere(rng):
     np.testing.assert_allclose(np.linalg.norm(q), 1, rtol=0, atol=4e-16)
     assert np.abs(system.position_residual(0.5, q)) < 1e-15
     A = np.asarray(system(0.5, q, v).A)
-    missed = np.asarray(system.velocity_residual(0.5, q, omega))
+    missed = np.asarray(system.velocity_residual(0.5, q, jnp.asarray(omega)))
     expected = omega - (A / INERTIA).T @ np.linalg.solve(A / INERTIA @ A.T, missed)
     np.testing.assert_allclose(v, expected, rtol=0, atol=1e-13)
 
