@@ -11,7 +11,7 @@ from ..helpers import EPS, exact_acceleration, hard_case
 MULTIPLE = 50 * EPS
 
 # One compilation per shape and method: hence few shapes.
-SHAPES = ((1, 1), (2, 1), (3, 5), (4, 2), (5, 0), (6, 4), (6, 8), (8, 3), (9, 14), (12, 6), (12, 14), (12, 12))
+SHAPES = ((1, 1), (5, 0), (4, 2), (6, 8), (12, 6), (12, 12), (9, 14), (8, 3))
 APPLIES = {
     "orthogonal": lambda case: True,
     "svd": lambda case: True,
@@ -24,7 +24,7 @@ APPLIES = {
 @pytest.fixture(scope="module")
 def cases():
     rng = np.random.default_rng(1992)
-    return [hard_case(rng, *SHAPES[i % len(SHAPES)]) for i in range(200)]
+    return [hard_case(rng, *SHAPES[i % len(SHAPES)]) for i in range(120)]
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +44,7 @@ def relative_error(case, exact, method="orthogonal"):
 @pytest.mark.parametrize("method", APPLIES)
 def test_acceleration_agrees_with_fifty_digits(systems, method):
     applicable = [(case, exact) for case, exact in systems if APPLIES[method](case)]
-    assert len(applicable) > 50
+    assert len(applicable) > 30
     wrong = {
         i: (case.A.shape, case.rank, error, case.condition)
         for i, (case, exact) in enumerate(applicable)
@@ -69,9 +69,9 @@ def test_reported_rank_is_the_exact_one(cases, method, some):
 
 def test_the_systems_are_of_every_kind(cases):
     assert all(np.array_equal(exact_product(case), case.A) for case in cases)
-    assert sum(not case.independent for case in cases) > 50
-    assert sum(not case.definite for case in cases) > 30
-    assert sum(np.linalg.norm(case.b - case.A @ np.linalg.pinv(case.A, 1e-12) @ case.b) > 0.1 for case in cases) > 20
+    assert sum(not case.independent for case in cases) > 30
+    assert sum(not case.definite for case in cases) > 20
+    assert sum(np.linalg.norm(case.b - case.A @ np.linalg.pinv(case.A, 1e-12) @ case.b) > 0.1 for case in cases) > 12
     assert max(np.linalg.cond(case.M) for case in cases if case.definite) > 1e7
     assert np.median([MULTIPLE * case.condition for case in cases]) < 1e-7
 

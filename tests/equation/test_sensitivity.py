@@ -79,7 +79,7 @@ def test_a_gradient_that_stops_on_its_way_back_is_an_error():
 
     def end(k):
         model = uk.System(uk.MassForce(jnp.eye(1), lambda t, q, v: -k * q), ())
-        how = {"drift": "none", "adjoint": dfx.BacksolveAdjoint(max_steps=2)}
+        how = {"drift": "none", "solver": dfx.Bosh3(), "adjoint": dfx.BacksolveAdjoint(max_steps=2)}
         return uk.simulate(model, jnp.ones(1), jnp.zeros(1), [0.0, 1.0, 1.5], **how).q[-1, 0]
 
     with pytest.raises(eqx.EquinoxRuntimeError, match="maximum number of solver steps"):

@@ -34,15 +34,12 @@ print(json.dumps([{name: x.tolist() for name, x in found.items()}, [str(x.messag
 
 
 def results():
-    """Single motions, batches, a step, a derivative, and a function of one's own."""
+    """A motion, a batch, a derivative, and a function of one's own."""
     first = MANY[0][0], MANY[1][-1]
     end = lambda speed: uk.simulate(Pendulum(), first[0], speed * first[1], TS, dt=0.05, solver=uk.RungeKutta4()).q[-1]
     found = {
         "adaptive": uk.simulate(Pendulum(), *first, TS, rtol=TOLERANCE, atol=TOLERANCE).q,
-        "even steps": uk.simulate(Pendulum(), *first, TS, dt=0.05).q,
-        "adaptive batch": uk.simulate(Pendulum(), *MANY, TS, rtol=TOLERANCE, atol=TOLERANCE).q,
         "even batch": uk.simulate(Pendulum(), *MANY, TS, dt=0.05).q,
-        "step": uk.step(Pendulum(), uk.initial_state(Pendulum(), *first), 0.01).q,
         "derivative": jax.jacrev(end)(0.7),
         "function": jax.vmap(uk.per_member(lambda x: jnp.sin(x) @ x))(MANY[0]),
     }

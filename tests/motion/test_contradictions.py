@@ -39,18 +39,16 @@ def agreed(t, q, v):
 EVEN_OR_ADAPTIVE = [{"dt": 0.05}, pytest.param({}, marks=pytest.mark.slow)]
 
 
-@pytest.mark.parametrize(
-    ("how", "members"), [({"dt": 0.05}, (2,)), pytest.param({}, (), marks=pytest.mark.slow)], ids=["even", "adaptive"]
-)
-def test_a_motion_between_contradictory_constraints_is_an_error(how, members):
-    at = np.zeros((*members, 2))
+def test_a_motion_between_contradictory_constraints_is_an_error():
+    at = np.zeros((2, 2))
+    how: dict[str, Any] = {"dt": 0.05}
     with pytest.raises(uk.SimulationError, match=r"contradict each other at t = 0 s: 'wall' and 'pusher'\. .* by 0\.1"):
         uk.simulate(between(), at, REST, TS, drift="none", **how)
     motion = uk.simulate(between(), at, REST, TS, drift="none", throw=False, **how)
     assert np.all(np.asarray(motion.result) == INCONSISTENT) and not np.any(motion.finished)
     assert np.all(np.asarray(motion.reason) == REASONS[INCONSISTENT])
-    np.testing.assert_allclose(motion.q[..., 0], np.broadcast_to(PUSH * TS**2 / 4, (*members, 3)), atol=1e-12)
-    np.testing.assert_allclose(motion.last[0], np.full(members, TS[-1]))
+    np.testing.assert_allclose(motion.q[..., 0], np.tile(PUSH * TS**2 / 4, (2, 1)), atol=1e-12)
+    np.testing.assert_allclose(motion.last[0], TS[[-1, -1]])
     with pytest.raises(
         uk.SimulationError, match=r"leaves its constraints .* 'wall' and 'pusher' contradict each other"
     ):
@@ -67,11 +65,8 @@ def test_a_motion_between_contradictory_constraints_is_an_error(how, members):
         pytest.param(
             shoved(), {"solver": dfx.Heun(), "event": lambda t, q, v: q[1] + 1}, "'wall'", marks=pytest.mark.slow
         ),
-        pytest.param(
-            between(), {"solver": dfx.Kvaerno3(), "drift": "none", "rtol": 1e-4}, "'wall'", marks=pytest.mark.slow
-        ),
     ),
-    ids=["accelerations", "matrices", "Baumgarte", "small rows", "event", "implicit"],
+    ids=["accelerations", "matrices", "Baumgarte", "small rows", "event"],
 )
 def test_whatever_the_rows_are_written_as(model, how: dict[str, Any], which):
     with pytest.raises(uk.SimulationError, match=f"contradict each other at t = 0 s: {which}"):

@@ -15,6 +15,7 @@ from scipy.special import ellipk, ellipkinc
 import ukjax as uk
 from ukjax._motion.result import EVENT, FINISHED, ON_EVENT, REASONS
 
+from ..kernel.test_latency import compiling
 from ..mechanisms import GRAVITY, Pendulum
 
 MODELS = {
@@ -59,23 +60,27 @@ def dropped(heights, dtype=np.float64):
     ("event", "how", "dtype"),
     [
         (FLOOR, ADAPTIVE, np.float64),
-        (HEIGHT, {"dt": 0.1}, np.float64),
         (FLOOR, {"dt": 2.0}, np.float64),
         pytest.param(FLOOR, ADAPTIVE, np.float32, marks=pytest.mark.slow),
     ],
-    ids=["adaptive", "short, both", "long", "adaptive, float32"],
+    ids=["adaptive", "long", "adaptive, float32"],
 )
 def test_a_ball_bounces_fifty_times_and_never_through_the_floor(event, how, dtype):
-    """A flight lasts 2 √(2h/g), less than the long step; each starts where the one before met the floor."""
+    """A flight lasts 2 √(2h/g), less than the long step; each starts where the one before met the floor, by the same
+    program."""
     (q, v), t, turn = dropped(1.0, dtype), 0.0, np.array([1, -1], dtype)
     found = []
-    for _ in range(50):
-        flight = uk.simulate(MODELS[dtype], q, v, [t, 60.0], event=event, **({"rtol": 1e-5} | how))
-        assert flight.met_event and not flight.finished
-        t, q, v = flight.last
-        assert q.dtype == v.dtype == dtype
-        v = v * turn
-        found.append((t, q, v))
+    with compiling() as programs:
+        for k in range(50):
+            flight = uk.simulate(MODELS[dtype], q, v, [t, 60.0], event=event, **({"rtol": 1e-5} | how))
+            assert int(flight.result) == EVENT and flight.met_event and not flight.finished
+            t, q, v = flight.last
+            assert q.dtype == v.dtype == dtype
+            v = v * turn
+            found.append((t, q, v))
+            if k == 4:  # by then checks, whose first calls are evaluated by NumPy, are compiled as well
+                programs.clear()
+    assert not programs
     t, q, v = (np.array([state[i] for state in found], float) for i in range(3))
     exact = (2 * np.arange(50) + 1) * np.sqrt(2 / GRAVITY)
     rounding = 200 * UNIT[dtype] * exact[-1]  # a rounding of the speed shortens all flights that follow
@@ -180,8 +185,7 @@ def test_an_event_that_is_nearly_met_changes_nothing():
 
 
 @pytest.mark.parametrize("how", [ADAPTIVE, {"dt": 0.1}], ids=["adaptive", "fixed"])
-@pytest.mark.parametrize("unit", [1e-9, 1e9])
-@pytest.mark.parametrize("begin", [0.0, 1.7e9])
+@pytest.mark.parametrize(("unit", "begin"), [(1e-9, 0.0), (1e9, 1.7e9)])
 def test_units_and_the_origin_of_time_change_nothing(how, unit, begin):
     """A length of so many metres, and the time since 1970 where it is told in seconds of 0.2 µs."""
     model = uk.System(uk.MassForce(np.eye(2), np.array([0.0, -GRAVITY / unit])), ())
@@ -228,6 +232,10 @@ def test_it_is_told_under_jit_and_vmap():
     np.testing.assert_allclose(t, [np.sqrt(2 / GRAVITY), 1.0, 0.0], rtol=1e-15)
 
 
+EVEN: dict[str, Any] = {"dt": 0.5, "solver": uk.RungeKutta4()}  # exact for a fall
+"""A short program. A derivative of adaptive steps to an event is in ``tests/system/test_values``."""
+
+
 def met(start, line, **how):
     """When, where and how fast a ball from the height start[0], thrown up at start[1], meets the line."""
     q, v = jnp.stack([0 * start[0], start[0]]), jnp.stack([0 * start[0] + 2, start[1]])
@@ -247,8 +255,8 @@ def test_the_instant_has_its_derivatives():
     the end, where its height above the line has the derivative of any motion, and the time none."""
     starts, line = jnp.array([[1.0, 0.5], [1.0, 400.0]]), jnp.array(0.2)
     some = np.array([0.7, -0.4, 1.3])  # of the time, the place and the speed
-    reverse = jax.vmap(jax.grad(lambda *at: some @ met(*at), argnums=(0, 1)), in_axes=(0, None))
-    by_start, by_line = jax.jit(reverse)(starts, line)
+    reverse = jax.jit(jax.grad(lambda *at: some @ met(*at, **EVEN), argnums=(0, 1)))
+    by_start, by_line = zip(*(reverse(start, line) for start in starts), strict=True)
     exactly_by_start, exactly_by_line = jax.grad(lambda *at: some @ met_exactly(*at), (0, 1))(starts[0], line)
     np.testing.assert_allclose(by_start[0], exactly_by_start, rtol=1e-12)
     np.testing.assert_allclose(by_line[0], exactly_by_line, rtol=1e-12)
@@ -259,9 +267,10 @@ def test_the_instant_has_its_derivatives():
 @pytest.mark.slow
 def test_the_instant_has_its_second_derivatives():
     at, line = jnp.array([1.0, 0.5]), jnp.array(0.2)
-    how: dict[str, Any] = {"adjoint": dfx.ForwardMode(), "dt": 0.1}
-    found = jax.jit(jax.jacfwd(jax.jacfwd(lambda at: met(at, line, **how))))(at)
-    np.testing.assert_allclose(found, jax.hessian(lambda at: met_exactly(at, line))(at), rtol=1e-10, atol=1e-12)
+    one, other = jnp.array([0.3, -1.0]), jnp.array([1.0, 0.4])
+    along = lambda f: lambda at: jax.jvp(lambda x: jax.jvp(f, (x,), (one,))[1], (at,), (other,))[1]
+    found = jax.jit(along(lambda at: met(at, line, adjoint=dfx.ForwardMode(), **EVEN)))(at)
+    np.testing.assert_allclose(found, along(lambda at: met_exactly(at, line))(at), rtol=1e-10, atol=1e-12)
 
 
 @pytest.mark.slow
@@ -269,23 +278,8 @@ def test_derivatives_of_a_motion_without_its_event_are_finite():
     """The event's rate is zero, at rest, where a motion ends that did not meet it."""
     still = uk.System(uk.MassForce(np.eye(2), np.zeros(2)), ())
     some = jnp.array([2.0, 3.0])
-    end = lambda q: some @ uk.simulate(still, q, jnp.zeros(2), [0.0, 1.0], event=FLOOR, dt=0.5).q[-1]
+    end = lambda q: some @ uk.simulate(still, q, jnp.zeros(2), [0.0, 1.0], event=FLOOR, **EVEN).q[-1]
     np.testing.assert_array_equal(jax.jit(jax.grad(end))(jnp.ones(2)), some)
-
-
-def test_a_restart_compiles_nothing_anew():
-    traced = []
-
-    def height(t, q, v):
-        traced.append(1)
-        return q[1]
-
-    floor, (q, v), t, times = uk.Event(height, "falling"), dropped(1.0), 0.0, []
-    for _ in range(4):
-        t, q, v = uk.simulate(BALL, q, v, [t, 60.0], event=floor, dt=0.1).last
-        v = v * np.array([1.0, -1.0])
-        times.append(len(traced))
-    assert times[0] > 0 and times == times[:1] * 4
 
 
 def test_other_directions_are_refused():
@@ -327,25 +321,16 @@ def test_a_minimum_between_two_points_is_found():
 
 def test_an_event_that_jumps_is_met_in_few_steps():
     sides = uk.Event(lambda t, q, v: jnp.sign(q[1]), "falling")
-    ways: tuple[dict[str, Any], ...] = (ADAPTIVE, {"dt": 0.1})
-    for how in ways:
-        found = uk.simulate(BALL, [0.0, 1.0], [1.0, 0.0], [0.0, 3.0], event=sides, **how)
-        assert found.met_event and int(found.steps) < 60
-        assert float(found.last[0]) == pytest.approx(np.sqrt(2 / GRAVITY), abs=1e-14)
-        assert np.all(np.isfinite(found.q))
+    found = uk.simulate(BALL, [0.0, 1.0], [1.0, 0.0], [0.0, 3.0], event=sides)
+    assert found.met_event and int(found.steps) < 60
+    assert float(found.last[0]) == pytest.approx(np.sqrt(2 / GRAVITY), abs=1e-14)
+    assert np.all(np.isfinite(found.q))
 
 
 def test_an_event_that_becomes_nan_is_told():
     root = uk.Event(lambda t, q, v: jnp.sqrt(q[1]) - 1e-9, "falling")
     with pytest.raises(uk.SimulationError, match="came to where its event function is NaN, at t = "):
         uk.simulate(BALL, *dropped(1.0), [0.0, 3.0], event=root, dt=0.1)
-
-
-def test_a_motion_that_is_nan_from_its_first_step_ends_at_once():
-    """Not after a million steps."""
-    model = uk.System(uk.MassForce(np.eye(1), lambda t, q, v: jnp.sqrt(-1 - q)), ())
-    with pytest.raises(ValueError, match="Q is not finite at t = 0 s"):
-        uk.simulate(model, [0.0], [0.0], [0.0, 2.0], event=lambda t, q, v: q[0] + 1)
 
 
 def test_a_motion_that_was_beyond_its_event_all_the_time_is_told():
@@ -383,9 +368,9 @@ def bounced(e, end, impacts):
     t, q, v = 0.0 * e, jnp.array([0.0, 1.0]) + 0 * e, jnp.zeros(2) + 0 * e
     for _ in range(impacts):
         floor = uk.Event(Line(0.1), "falling")
-        t, q, v = uk.simulate(BALL, q, v, jnp.stack([t, jnp.asarray(60.0)]), event=floor).last
+        t, q, v = uk.simulate(BALL, q, v, jnp.stack([t, jnp.asarray(60.0)]), event=floor, **EVEN).last
         v = v * jnp.stack([jnp.ones_like(e), -e])
-    return uk.simulate(BALL, q, v, jnp.stack([t, jnp.asarray(end)])).q[-1, 1]
+    return q[1] + v[1] * (end - t) - GRAVITY * (end - t) ** 2 / 2
 
 
 def bounced_exactly(e, end, impacts):
@@ -398,11 +383,10 @@ def bounced_exactly(e, end, impacts):
 
 
 @pytest.mark.slow
-def test_a_derivative_goes_through_impacts_and_restarts(end=2.5, impacts=3, exactly=13.123006889382):
+def test_a_derivative_goes_through_impacts_and_restarts(end=2.0, impacts=2):
     """Of the height by the part of its speed that the ball keeps: the time of an impact changes with it, too."""
     of = lambda e: bounced(e, end, impacts)
     slope = float(jax.grad(lambda e: bounced_exactly(e, end, impacts))(0.9))
-    assert slope == pytest.approx(exactly, abs=1e-9)
     value, reverse = jax.value_and_grad(of)(0.9)
     assert float(value) == pytest.approx(float(bounced_exactly(0.9, end, impacts)), abs=1e-12)
     assert float(reverse) == pytest.approx(slope, abs=1e-10)

@@ -70,7 +70,7 @@ def test_members_that_fall_back_are_noted():
     assert any("2 members" in note for note in motion.plan.notes), str(motion.plan)
 
 
-@pytest.mark.parametrize("transform", (lambda f: f, jax.vmap, lambda f: jax.jit(jax.grad(f))))
+@pytest.mark.parametrize("transform", (lambda f: f, lambda f: jax.jit(jax.grad(f))))
 def test_methods_are_those_that_factorise(transform, monkeypatch):
     """Of fixed steps. Each method notes its name when it is traced."""
     used, plans = [], []
@@ -86,7 +86,7 @@ def test_methods_are_those_that_factorise(transform, monkeypatch):
         plans.append(motion.plan)
         return motion.q[-1, 0]
 
-    transform(end)(jnp.array([0.6, 0.6]) if transform is jax.vmap else jnp.asarray(0.6))
+    transform(end)(jnp.asarray(0.6))
     assert set(used) == {"FastPath" if plans[0].method.startswith("FastPath") else plans[0].method}
 
 

@@ -12,7 +12,6 @@ from ukjax._motion.result import (
     MOST_STEPS,
     NOT_FINITE,
     OFF_CONSTRAINTS,
-    ON_EVENT,
     REASONS,
     TOO_SMALL,
     ended_well,
@@ -38,13 +37,9 @@ def blown():
 
 
 PENDULUM = Pendulum(), LEVEL, REST
-SPRING = uk.System(uk.MassForce(np.eye(1), lambda t, q, v: -9.81 * q))
-PASSING = uk.Event(lambda t, q, v: q[0], "rising")
-CASES = {
+CASES = {  # those of events are in test_events
     "finished": (PENDULUM, [0.0, 1.0], {}, FINISHED),
     "even": (PENDULUM, [0.0, 1.0], {"dt": 0.01}, FINISHED),
-    "event": ((SPRING, [-1.0], [0.0]), [0.0, 1.0], {"event": PASSING}, EVENT),
-    "on its event": ((SPRING, [0.0], [1.0]), [0.0, 1.0], {"event": PASSING}, ON_EVENT),
     "most steps": (PENDULUM, [0.0, 10.0], {"max_steps": 4}, MOST_STEPS),
     "out of reach": (stretched(), [0.0, 1.0, 4.0], {}, TOO_SMALL),
     "out of reach in even steps": (stretched(), [0.0, 1.0, 4.0], {"dt": 0.01}, OFF_CONSTRAINTS),
@@ -52,8 +47,6 @@ CASES = {
     "not finite in even steps": (blown(), [0.0, 0.4, 1.0], {"dt": 0.01}, NOT_FINITE),
 }
 EACH = pytest.mark.parametrize("case", CASES)
-LONG = {"event", "on its event", "out of reach in even steps"}
-"""Cases of which a batch takes seconds to compile."""
 
 
 @EACH
@@ -61,7 +54,7 @@ def test_one_motion_says_how_it_ended(case):
     (model, q0, v0), ts, how, outcome = CASES[case]
     motion = uk.simulate(model, q0, v0, ts, throw=False, **how)
     assert int(motion.result) == outcome and motion.reason == REASONS[outcome]
-    assert bool(motion.finished) == (outcome == FINISHED) and bool(motion.met_event) == (outcome == EVENT)
+    assert bool(motion.finished) == (outcome == FINISHED) and not motion.met_event
     t, q, v = motion.last
     assert ts[0] <= float(t) <= ts[-1] and np.isfinite(q).all() and np.isfinite(v).all()
     if outcome == OFF_CONSTRAINTS:
@@ -71,16 +64,16 @@ def test_one_motion_says_how_it_ended(case):
             np.testing.assert_array_equal(came_to, samples[-1])
     reached = np.isfinite(motion.q).all(axis=1)
     np.testing.assert_array_equal(reached, np.isfinite(motion.t))
-    assert reached.all() == bool(motion.finished) or outcome in (EVENT, ON_EVENT)  # which leave nothing empty
+    assert reached.all() == bool(motion.finished)
 
 
-@pytest.mark.parametrize("case", [pytest.param(x, marks=[pytest.mark.slow] * (x in LONG)) for x in CASES])
+@EACH
 def test_each_of_a_batch_says_how_it_ended(case):
     (model, q0, v0), ts, how, outcome = CASES[case]
     motion = uk.simulate(model, np.stack([q0, q0]), v0, ts, throw=False, **how)
     assert motion.result.shape == motion.finished.shape == np.shape(motion.reason) == (2,)
     assert (np.asarray(motion.finished) == (outcome == FINISHED)).all()
-    assert (np.asarray(motion.met_event) == (outcome == EVENT)).all()
+    assert not np.asarray(motion.met_event).any()
     assert all(reason == REASONS[int(code)] for reason, code in zip(motion.reason, motion.result, strict=True))
     if case != "not finite":  # for which a batch looks for smaller steps until there are none
         assert (np.asarray(motion.result) == outcome).all()

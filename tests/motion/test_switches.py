@@ -14,7 +14,7 @@ import ukjax as uk
 
 FORCE, LENGTH, END = 100.0, 0.01, 2.0
 ADAPTIVE: dict[str, Any] = {}
-FIXED: dict[str, Any] = {"dt": 0.3}
+FIXED: dict[str, Any] = {"dt": 0.3, "solver": uk.RungeKutta4()}  # exact for constant forces
 
 
 class Pulse(eqx.Module):

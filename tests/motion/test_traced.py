@@ -9,6 +9,7 @@ import pytest
 
 import ukjax as uk
 from ukjax._motion.integrate import traced
+from ukjax._motion.result import MOST_STEPS
 
 from ..kernel.test_latency import compiling
 from ..mechanisms import Pendulum
@@ -20,11 +21,6 @@ LEVEL = jnp.array([-1.0, 0.0])
 def motion(length, speed, **how: Any):
     pendulum = Pendulum(length=length, copies=2)
     return uk.simulate(pendulum, LEVEL * length, jnp.array([0.0, 1.0]) * speed, TS, rtol=1e-9, throw=False, **how)
-
-
-def far(length, speed, **how: Any):
-    found = motion(length, speed, **how)
-    return jnp.sum(found.q[1:] ** 2 * jnp.array([1.0, 2.0])) + jnp.sum(found.v[-1])
 
 
 @pytest.fixture
@@ -44,19 +40,16 @@ def test_it_is_the_same_motion():
 
 @pytest.mark.slow
 def test_the_way_back_is_that_of_single_steps(few_marks):
-    both = (0, 1)
-    expected = jax.grad(far, both)(0.8, 0.3)
-    found = jax.jit(lambda *at: jax.grad(lambda *at: far(*at, max_steps=300), both)(*at))(0.8, 0.3)
-    np.testing.assert_allclose(found, expected, rtol=1e-9)
+    """Of members that are mapped, and take different numbers of steps."""
 
+    def of(length, speed):
+        found = motion(length, speed, max_steps=300)
+        return jnp.sum(found.q[1:] ** 2 * jnp.array([1.0, 2.0])) + jnp.sum(found.v[-1]), found.steps
 
-@pytest.mark.slow
-def test_members_that_are_mapped_have_their_own(few_marks):
-    speeds = jnp.array([0.3, 4.0])  # which take different numbers of steps
-    steps = jax.jit(jax.vmap(lambda speed: motion(0.8, speed).steps))(speeds)
+    slope, speeds = jax.grad(of, (0, 1), has_aux=True), jnp.array([0.3, 4.0])
+    found, steps = jax.jit(jax.vmap(slope, (None, 0)))(0.8, speeds)
     assert int(steps[1]) != int(steps[0])
-    slope = jax.grad(lambda speed: far(0.8, speed, max_steps=300))
-    np.testing.assert_allclose(jax.jit(jax.vmap(slope))(speeds), [slope(x) for x in speeds], rtol=1e-9)
+    np.testing.assert_allclose(np.stack(found, axis=1), [slope(0.8, x)[0] for x in speeds], rtol=1e-9)
 
 
 def test_members_go_each_at_their_own_pace():
@@ -106,7 +99,9 @@ def test_mapped_without_jit_it_is_compiled_once():
 
 @pytest.mark.slow
 def test_what_ends_early_says_so():
-    found = jax.jit(lambda speed: motion(0.8, speed, max_steps=7))(0.3)
-    assert not found.finished and "steps" in found.reason and np.isnan(found.q[-1]).all()
-    slope = jax.jit(jax.grad(lambda speed: jnp.nansum(motion(0.8, speed, max_steps=7).q[0])))(0.3)
-    assert np.isfinite(slope)
+    def first(speed):
+        found = motion(0.8, speed, max_steps=7)
+        return jnp.nansum(found.q[0]), (found.result, found.q)
+
+    slope, (result, q) = jax.jit(jax.grad(first, has_aux=True))(0.3)
+    assert int(result) == MOST_STEPS and np.isnan(q[-1]).all() and np.isfinite(slope)

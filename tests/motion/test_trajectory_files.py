@@ -32,12 +32,12 @@ def robot():
 
 @pytest.fixture(scope="module")
 def single():
-    return uk.simulate(robot(), [0.1, 0.1, 0.2], [0.0, 0.0, 1.0], TS)
+    return uk.simulate(robot(), [0.1, 0.1, 0.2], [0.0, 0.0, 1.0], TS, dt=0.1)
 
 
 @pytest.fixture(scope="module")
 def batch():
-    return uk.simulate(robot(), np.array([[0.1, 0.1, 0.2], [0.3, 0.3, 0.0]]), [0.0, 0.0, 1.0], TS)
+    return uk.simulate(robot(), np.array([[0.1, 0.1, 0.2], [0.3, 0.3, 0.0]]), [0.0, 0.0, 1.0], TS, dt=0.1)
 
 
 @pytest.fixture(scope="module")
