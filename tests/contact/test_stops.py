@@ -26,7 +26,7 @@ def two_links(**stops):
 
 def test_links_come_to_rest_on_their_stops_with_the_forces_of_statics():
     with pytest.warns(UserWarning, match="nothing stops it there"):
-        uk.simulate(two_links(), [0.0, 0.0], [0.0, 0.0], [0.0, 0.5])
+        uk.simulate(two_links(), [0.0, 0.0], [0.0, 0.0], [0.0, 0.5], dt=0.05)
     arm = two_links(restitution=0.3)
     motion = uk.simulate(arm, [0.0, 0.0], [0.0, 0.0], jnp.linspace(0, 3, 7))
     np.testing.assert_allclose(motion.q[-1], [0.5, 0.2], atol=1e-13)

@@ -434,12 +434,11 @@ def test_couplings():
     expected = (3.0 - 0.5 * slope * bend * rate**2) / (0.2 + 4 * 0.2 + 0.5 * slope**2)
     angles = {"one": x, "two": -2 * x + 0.1, "third": 0.3}
     rates = {"one": rate, "two": -2 * rate, "third": 0.6}
-    places = {"rod": 0.1 * np.sin(x), "follower_x": 0.1 * np.sin(x), "second_x": 1.0}
+    places = {"rod": 0.1 * np.sin(x), "follower_x": 0.1 * np.sin(x), "follower_qw": 1.0, "second_x": 1.0}
     speeds = {"drod": slope * rate, "dfollower_x": slope * rate}
-    for body, joint in (("first", "one"), ("second", "two"), ("told", "third"), ("follower", None)):
-        angle = angles.get(joint, 0.0)
-        places |= {f"{body}_qw": np.cos(angle / 2), f"{body}_qz": np.sin(angle / 2)}
-        speeds[f"{body}_wz"] = rates.get(joint, 0.0)
+    for body, joint in (("first", "one"), ("second", "two"), ("told", "third")):
+        places |= {f"{body}_qw": np.cos(angles[joint] / 2), f"{body}_qz": np.sin(angles[joint] / 2)}
+        speeds[f"{body}_wz"] = rates[joint]
     places |= angles
     speeds |= {f"d{joint}": value for joint, value in rates.items()}
     for formulation in ("joint", "absolute"):
