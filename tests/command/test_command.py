@@ -170,10 +170,10 @@ def test_as_published_shows_the_growth_and_its_cure(capsys):
 
 
 def test_plot_without_a_name_saves_figure_and_data(capsys, tmp_path):
-    assert command("run", "scara", "--t1", "2", "--samples", "51", "--plot") == 0
-    assert "wrote scara.png" in capsys.readouterr().out
-    assert (tmp_path / "scara.png").read_bytes().startswith(b"\x89PNG")
-    assert (tmp_path / "scara.npz").stat().st_size > 1000
+    assert command("run", "rough_incline", "--t1", "1", "--samples", "51", "--plot") == 0
+    assert "wrote rough_incline.png" in capsys.readouterr().out
+    assert (tmp_path / "rough_incline.png").read_bytes().startswith(b"\x89PNG")
+    assert (tmp_path / "rough_incline.npz").stat().st_size > 1000
 
 
 @pytest.mark.slow

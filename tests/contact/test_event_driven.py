@@ -190,44 +190,6 @@ def test_redundant_rows_of_a_constraint_change_nothing():
     assert int(motion.contacts.impacts) == 4
 
 
-def rimless_wheel(inertia=0.1, slope=0.08, friction=3.0):
-    """Eight spokes of 1 m, mass 1 kg, g = 1 m/s², on an incline."""
-    angles = np.pi / 4 * jnp.arange(3)
-    x = lambda q: q[0] + jnp.sin(q[2] + angles)
-    tips = uk.Unilateral(
-        lambda t, q: q[1] - jnp.cos(q[2] + angles),
-        friction=friction,
-        slip=lambda t, q, v: jax.jvp(x, (q,), (v,))[1],
-        name="spoke",
-    )
-    weight = jnp.array([np.sin(slope), -np.cos(slope), 0.0])
-    return uk.System(uk.MassForce(jnp.diag(jnp.array([1.0, 1.0, inertia])), lambda t, q, v: weight), tips)
-
-
-@pytest.mark.slow
-def test_the_rimless_wheel_has_its_gait_and_its_multiplier():
-    """From just after an impact with the speed of the gait, through the next one: by its energy, it has that speed."""
-    inertia, slope, half = 0.1, 0.08, np.pi / 8
-    ratio = (inertia + np.cos(np.pi / 4)) / (inertia + 1)
-    gain = 2 * (np.cos(slope - half) - np.cos(slope + half)) / (1 + inertia)
-    speed = np.sqrt(ratio**2 * gain / (1 - ratio**2))
-    wheel = rimless_wheel(inertia, slope)
-
-    def speed_after(w):
-        q, v = jnp.array([-np.sin(half), np.cos(half), half]), w * jnp.array([np.cos(half), np.sin(half), -1.0])
-        motion = uk.simulate(wheel, q, v, [0.0, 4.0], rtol=1e-12, atol=1e-12)
-        q, v = motion.q[-1], motion.v[-1]
-        kinetic = v @ (jnp.array([1, 1, inertia]) * v) / 2
-        tip = q[0] + jnp.sin(q[2] + np.pi / 4)
-        potential = lambda x, y: -jnp.sin(slope) * x + jnp.cos(slope) * y
-        at_impact = potential(tip - np.sin(half), np.cos(half))
-        return jnp.sqrt(2 * (kinetic + potential(q[0], q[1]) - at_impact) / (1 + inertia))
-
-    found, multiplier = jax.jit(lambda w: jax.jvp(speed_after, (w,), (1.0,)))(speed)
-    np.testing.assert_allclose(found, speed, rtol=1e-10)
-    np.testing.assert_allclose(multiplier, ratio**2, rtol=1e-9)
-
-
 ROD = uk.MassForce(jnp.diag(jnp.array([1.0, 1.0, 1 / 3])), jnp.array([0, -G, 0]))
 
 

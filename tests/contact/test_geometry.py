@@ -164,7 +164,7 @@ def test_gap_rates_and_slips_are_the_velocities_of_the_bodies(touching_tree, rng
     contacts = mechanism.contacts
     S = np.asarray(slip_matrix(constraint, q, n))
     G = np.asarray(jax.jit(jax.jacfwd(lambda q: constraint.gaps(T0, q)))(q))
-    ground = {"ground": uk.Pose(np.eye(3), np.zeros(3))}
+    ground = {"ground": jax.tree.map(np.asarray, uk.Pose(jnp.eye(3), jnp.zeros(3)))}
     rates = jax.jit(jax.vmap(lambda v: mechanism.kinematic_map(q, v)))(jnp.eye(n))
     places = jnp.concatenate([q[None], q + h * rates, q - h * rates])
     poses = jax.tree.map(np.asarray, jax.jit(jax.vmap(mechanism.pose))(places))
