@@ -292,6 +292,9 @@ def test_a_member_that_cannot_be_assembled_says_so():
     found = sweep({"x": [0.5, 2.0, -0.5, -3.0]}, q0=[0.0, -1.0], fix_swept=True)
     np.testing.assert_array_equal(found.finished, [True, False, True, False])
     assert [(f.member, f.t, f.reason) for f in found.failures] == [(1, 0.0, REASONS[9]), (3, 0.0, REASONS[9])]
+    none = "over leads off the constraints: none of 4 members tried has a start. With x = 2, no consistent initial"
+    with pytest.raises(uk.InputError, match=none):
+        sweep({"x": [2.0, 3.0, -2.0, -3.0]}, q0=[0.0, -1.0], fix_swept=True)
     assert np.isnan(found.q[1]).all() and np.isfinite(found.q[0]).all()
 
 
