@@ -36,17 +36,6 @@ def four_bar(twin):
     return uk.Mechanism({"left": rod, "coupler": rod, "right": rod}, joints, (0, -twin.g, 0))
 
 
-def arms(twin):
-    """Arms that hang in a row, from inertias about the upper pins."""
-    bodies, joints, last, at = {}, {}, "ground", None
-    for i in range(twin.m.size):
-        name, distance = f"arm{i + 1}", twin.h[i] / twin.m[i]
-        bodies[name] = flat(twin.m[i], twin.I[i] - twin.h[i] * distance, across=-distance)
-        joints[f"pin{i + 1}"] = Revolute(last, name, at=at, damping=twin.k[i])
-        last, at = name, (0, -twin.L[i], 0)
-    return uk.Mechanism(bodies, joints, (0, -twin.g, 0))
-
-
 def scara(twin):
     bodies = {"lower": flat(twin.m1, twin.Iz1, across=twin.r1), "upper": flat(twin.m2, twin.Iz2, across=twin.r2)}
     bodies |= {"wrist": flat(twin.m3, twin.Iz3), "tool": flat(twin.m4, twin.Iz4)}
@@ -78,17 +67,8 @@ class Rebuilt(NamedTuple):
     carried: dict[str, tuple[str, ...]] = {}
 
 
-def between(angles):
-    """Angles of arms in a row, from those against one direction."""
-    return jnp.diff(angles, prepend=0.0)
-
-
-ARMS = lambda q: between(q[2::3])
-PINS = {"pin 1": ("pin1", "pin2"), "pin 2": ("pin2", "pin3"), "pin 3": ("pin3",)}
-
 REBUILT = {
     "four_bar": Rebuilt(four_bar, lambda q: jnp.stack([q[0], q[1] - q[0], q[2]]), {"loop": ("pin",)}),
-    "triple_arm_pendulum": Rebuilt(arms, ARMS, PINS),
     "scara": Rebuilt(scara),
 }
 
@@ -163,8 +143,8 @@ def looking(system):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", REBUILT)
 def test_instants(name, rng):
-    """Accelerations, energies, the motors' torques, and the forces in the joints: of a loop with redundant rows, an
-    open chain, and a robot with a slide and a servo."""
+    """Accelerations, energies, the motors' torques, and the forces in the joints: of a loop with redundant rows
+    and a robot with a slide and a servo."""
     twin, mechanism, place = twins(name)
     look, look_at_twin, carried = looking(mechanism), looking(twin), REBUILT[name].carried
     rows = [row for constraint in twin.constraints for row in constraint.name]
