@@ -17,13 +17,15 @@ EXACT: Any = dict(rtol=1e-10, atol=1e-10)
 
 
 def test_redundant_rods_share_their_load():
-    N = 2
-    found = uk.equilibrium(hanging_chain(N, doubled=True), hanging(N) + 0.05)
+    """From a level rod, a right angle away: the direction in which the point is free turns on the way down."""
+    N = 1
+    found = uk.equilibrium(hanging_chain(N, doubled=True), [-1.0, 0.0])
+    assert found.stable
     np.testing.assert_allclose(found.q, hanging(N), **EXACT)
     np.testing.assert_allclose(found.constraint_force, np.tile([0, GRAVITY], N), **EXACT)
     assert not np.any(found.unique)
     # Of λ₁ + 3 λ₂ = λ, the smallest are λ / 10 and 3 λ / 10.
-    half = -GRAVITY * np.array([2, 1]) / 2
+    half = -GRAVITY * np.ones(1) / 2
     np.testing.assert_allclose(found.multipliers, [*half / 10, *3 * half[::-1] / 10], **EXACT)
 
 
@@ -89,13 +91,6 @@ def test_what_cannot_be_found_is_said():
         uk.equilibrium(cart_pole(), [0.0, 0.0, 0.5], hold="crat")
     with pytest.raises(uk.InputError, match="near must have shape"):
         uk.equilibrium(cart_pole(), 0.5)
-
-
-def test_an_equilibrium_a_right_angle_away_from_the_start():
-    """A level pendulum: the direction in which it is free turns by a right angle on the way down."""
-    found = uk.equilibrium(uk.systems.Pendulum(), [-1.0, 0.0])
-    np.testing.assert_allclose(found.q, [0, -1], atol=1e-12)
-    assert found.stable
 
 
 def test_without_constraints_one_search_is_enough(monkeypatch):

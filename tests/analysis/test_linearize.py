@@ -10,7 +10,6 @@ import pytest
 import scipy.signal
 
 import ukjax as uk
-from ukjax.verify.problems.whipple import bicycle, upright
 
 from .models import GRAVITY, cart_pole, four_bars, hanging, hanging_chain, pendulum
 
@@ -25,10 +24,10 @@ def squares(linear):
 # --- number and values of the eigenvalues ---------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("N", "doubled"), ((5, False), (3, True)))
-def test_modes_of_a_hanging_chain_are_the_zeros_of_a_laguerre_polynomial(N, doubled):
-    """Daniel Bernoulli's chain of N points. Rows written twice, scaled and in another order, change nothing."""
-    linear = uk.linearize(hanging_chain(N, doubled), hanging(N))
+def test_modes_of_a_hanging_chain_are_the_zeros_of_a_laguerre_polynomial():
+    """Daniel Bernoulli's chain of N points. Its rows are written twice, scaled and in another order."""
+    N = 3
+    linear = uk.linearize(hanging_chain(N, doubled=True), hanging(N))
     zeros = np.polynomial.laguerre.lagroots([0] * N + [1])
     assert linear.A.shape == (2 * N, 2 * N)
     np.testing.assert_allclose(squares(linear), GRAVITY * np.sort(zeros), **EXACT)
@@ -46,31 +45,6 @@ def test_windows_of_four_bars_with_redundant_rows_swing_as_one_pendulum(N):
     assert linear.A.shape == (2, 2) and len(A) > np.linalg.matrix_rank(A) == q.size - 1
     expected = {2: 11.445, 40: 11.059099378882}[N]
     np.testing.assert_allclose(squares(linear), [expected], **EXACT)
-
-
-WHIPPLE = {
-    0.0: [-3.13164324790656, 3.13164324790656, -5.53094371765393, 5.53094371765393],
-    4.0: [-12.15861426576447, -1.42944427361326, 0.41325331521125 + 3.07910818603206j],
-    5.0: [-14.07838969279822, -0.32286642900409, -0.77534188219585 + 4.46486771378823j],
-    10.0: [-24.62459635017404, 0.16105338653172, -3.72016840437287 + 10.90681139476287j],
-}
-"""Eigenvalues of the benchmark bicycle by its forward speed: Meijaard et al., Proc. R. Soc. A 463 (2007), table 2."""
-
-
-def test_whipple_bicycle():
-    """The steady motion straight ahead is no equilibrium: the bicycle moves, its wheels turn, and nothing changes.
-
-    Of the nonlinear model in nine coordinates: the four eigenvalues, and six that are zero.
-    """
-    system = bicycle()
-    for speed, half in WHIPPLE.items():
-        linear = uk.linearize(system, *upright(speed))
-        found = np.array(sorted(np.asarray(linear.eigenvalues), key=abs))
-        assert found.size == 10 and np.max(np.abs(found[:6])) < 1e-6
-        for x in (*half, *(np.conj(x) for x in half if np.imag(x))):
-            assert np.min(np.abs(found[6:] - x)) < 1e-10 * max(1, abs(x))
-    moving = [mode.frequency for mode in linear.modes if mode.frequency]
-    np.testing.assert_allclose(moving, sorted(np.abs(WHIPPLE[10.0])), **EXACT)
 
 
 @pytest.mark.slow
@@ -144,7 +118,6 @@ def test_a_singular_mass_matrix():
     np.testing.assert_allclose(squares(uk.linearize(system, [0.0, 0.0])), [2.0], **EXACT)
 
 
-@pytest.mark.slow
 def test_an_undamped_rolling_sleigh_has_fewer_velocities_than_coordinates():
     """Chaplygin's sleigh straight ahead at V: ω̇ = −m a V ω / (J + m a²); the other eigenvalues are 0."""
     sleigh: Any = uk.systems.named("chaplygin_sleigh")
@@ -313,7 +286,7 @@ def frequencies_by_mpmath(length):
 
 
 def test_derivatives_of_eigenvalues_against_50_digits():
-    """The equilibrium moves with the length: the coordinates are Cartesian. First derivatives, forward and reverse."""
+    """The equilibrium moves with the length: the coordinates are Cartesian. First derivatives, in reverse."""
 
     def chain(length):
         def rods(t, q):
@@ -331,10 +304,9 @@ def test_derivatives_of_eigenvalues_against_50_digits():
         by_length = lambda i: mpmath.diff(lambda length: frequencies_by_mpmath(length)[i], mpmath.mpf("0.8"))
         slopes = [float(by_length(i)) for i in range(2)]
     length = jnp.array(0.8)
-    found, forward = jax.jvp(frequencies, (length,), (jnp.ones(()),))
+    found, pull = jax.vjp(frequencies, length)
     np.testing.assert_allclose(found, values, rtol=1e-13)
-    np.testing.assert_allclose(forward, slopes, rtol=1e-12)
-    np.testing.assert_allclose(jax.jacrev(frequencies)(length), slopes, rtol=1e-12)
+    np.testing.assert_allclose([pull(row)[0] for row in jnp.eye(2)], slopes, rtol=1e-12)
 
 
 @pytest.mark.slow

@@ -10,20 +10,19 @@ import ukjax as uk
 from ukjax.joints import Spherical
 
 
-def pendulum(gravity):
-    """A point on a rod, with the same row twice."""
-    weight = lambda t, q, v: jnp.stack([0.0 * q[0], -gravity + 0.0 * q[0]])
-    rod = uk.Holonomic(lambda t, q: jnp.stack([q @ q - 1, 3 * (q @ q - 1)]), name="rod")
-    return uk.System(uk.MassForce(np.eye(2), weight), rod, coordinates=(("x", "m"), ("y", "m")))
+def twice(t, q):
+    return jnp.stack([q @ q - 1, 3 * (q @ q - 1)])
 
 
-def swing(gravity):
-    """The period from rest, an arc cosine of -0.6 away from the top."""
-    return uk.periodic(pendulum(gravity), [0.8, -0.6], [0.0, 0.0], 2.0, hold=("x", "dx"))
+PENDULUM = uk.System(
+    uk.MassForce(np.eye(2), [0.0, -9.81]), uk.Holonomic(twice, name="rod"), coordinates=(("x", "m"), ("y", "m"))
+)
+"""A point on a rod, with the same row twice."""
 
 
 def test_the_period_of_a_pendulum_is_the_elliptic_integral():
-    orbit = swing(9.81)
+    """From rest at arctan(4/3), and its derivative by gravity, in the angle."""
+    orbit = uk.periodic(PENDULUM, [0.8, -0.6], [0.0, 0.0], 2.0, hold=("x", "dx"))
     exact = 4 / np.sqrt(9.81) * scipy.special.ellipk(np.sin(np.arctan2(0.8, 0.6) / 2) ** 2)
     np.testing.assert_allclose(orbit.period, exact, rtol=1e-13)
     assert orbit.monodromy.shape == (2, 2) and orbit.stable  # two states, with four coordinates and velocities
@@ -32,14 +31,21 @@ def test_the_period_of_a_pendulum_is_the_elliptic_integral():
     np.testing.assert_allclose(orbit.q, [0.8, -0.6], atol=1e-14)
     motion = orbit.trajectory(5)
     np.testing.assert_allclose(motion.q[2::2], [[-0.8, -0.6], [0.8, -0.6]], atol=1e-11)
-    derivative = jax.jacfwd(lambda g: swing(g).period)(9.81)
+
+    def period(gravity):
+        angle = uk.System(uk.MassForce(np.eye(1), lambda t, q, v: -gravity * jnp.sin(q)))
+        return uk.periodic(angle, [np.arctan2(0.8, 0.6)], [0.0], 2.0, hold=("q1", "dq1")).period
+
+    _, derivative = jax.jvp(period, (9.81,), (1.0,))
     np.testing.assert_allclose(derivative, -exact / 2 / 9.81, rtol=1e-9)
+
+
+VAN_DER_POL = uk.System(uk.MassForce(jnp.eye(1), lambda t, q, v: (1 - q**2) * v - q))
 
 
 def test_the_limit_cycle_of_van_der_pol():
     """Published period at μ = 1; the product of the multipliers is exp ∫ (1 − x²) dt, by Liouville."""
-    system = uk.System(uk.MassForce(jnp.eye(1), lambda t, q, v: (1 - q**2) * v - q))
-    orbit = uk.periodic(system, [1.5], [0.5], 6.0)
+    orbit = uk.periodic(VAN_DER_POL, [1.5], [0.5], 6.0)
     np.testing.assert_allclose(orbit.period, 6.6632868593, atol=5e-11)
     other, one = np.sort(np.real(orbit.multipliers))
     np.testing.assert_allclose(one, 1, atol=1e-10)
@@ -120,9 +126,8 @@ def test_the_period_of_a_forced_motion_must_be_that_of_the_force(fixed):
 
 
 def test_a_search_that_shrinks_the_period_to_nothing_says_so():
-    system = uk.System(uk.MassForce(jnp.eye(1), lambda t, q, v: (1 - q**2) * v - q))
     with pytest.raises(uk.InputError, match="period must be closer to that of a periodic motion"):
-        uk.periodic(system, [2.0], [0.0], 2.2)
+        uk.periodic(VAN_DER_POL, [2.0], [0.0], 2.2)
     stiff = uk.System(uk.MassForce(jnp.eye(1), lambda t, q, v: 10 * (1 - q**2) * v - q))
     with pytest.raises(uk.InputError, match="steps must give a finite motion"):
         uk.periodic(stiff, [2.0], [0.0], 19.0, steps=16)
@@ -169,4 +174,4 @@ def test_a_ball_on_a_shaken_table_and_its_multipliers():
 )
 def test_bad_input_is_one_clear_error(call, words):
     with pytest.raises(uk.InputError, match=words):
-        call(pendulum(9.81))
+        call(PENDULUM)

@@ -141,16 +141,17 @@ def test_list_names_the_gallery_and_its_sources(capsys):
 
 
 def test_run_prints_json_and_saves_arrays(capsys):
-    arguments = "run scara --t1 10 --samples 21 --set beta=0 --out traj.npz --json"
+    arguments = "run rough_incline --t1 1 --samples 21 --set mu=0.1 --out traj.npz --json"
     assert command(*arguments.split()) == 0
     report = json.loads(capsys.readouterr().out)
     assert report["max_residual"] <= 1e-10
     assert report["max_reference_error"] <= 1e-8
-    assert (report["t1"], report["samples"], report["rank_min"], report["files"]) == (10.0, 21, 4, ["traj.npz"])
+    assert (report["t1"], report["samples"], report["rank_min"], report["files"]) == (1.0, 21, 1, ["traj.npz"])
     with np.load("traj.npz") as arrays:
         shapes = {name: arrays[name].shape for name in ("t", "q", "v", "acceleration", "constraint_force", "residual")}
-        np.testing.assert_allclose(arrays["t"], np.linspace(0, 10, 21))
-    assert shapes == {"t": (21,)} | dict.fromkeys(("q", "v", "acceleration", "constraint_force", "residual"), (21, 4))
+        np.testing.assert_allclose(arrays["t"], np.linspace(0, 1, 21))
+    of_coordinates = dict.fromkeys(("q", "v", "acceleration", "constraint_force"), (21, 2))
+    assert shapes == {"t": (21,), "residual": (21, 1)} | of_coordinates
 
 
 def test_settings_reach_parameters_and_initial_values(capsys):
@@ -170,10 +171,10 @@ def test_as_published_shows_the_growth_and_its_cure(capsys):
 
 
 def test_plot_without_a_name_saves_figure_and_data(capsys, tmp_path):
-    assert command("run", "scara", "--t1", "2", "--samples", "51", "--plot") == 0
-    assert "wrote scara.png" in capsys.readouterr().out
-    assert (tmp_path / "scara.png").read_bytes().startswith(b"\x89PNG")
-    assert (tmp_path / "scara.npz").stat().st_size > 1000
+    assert command("run", "rough_incline", "--t1", "1", "--samples", "21", "--plot") == 0
+    assert "wrote rough_incline.png" in capsys.readouterr().out
+    assert (tmp_path / "rough_incline.png").read_bytes().startswith(b"\x89PNG")
+    assert (tmp_path / "rough_incline.npz").stat().st_size > 1000
 
 
 @pytest.mark.slow

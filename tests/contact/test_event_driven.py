@@ -13,9 +13,13 @@ import ukjax as uk
 G = 9.81
 
 
+def clearance(t, q):
+    return q[0] - 0.1
+
+
 def ball(restitution):
-    fall = uk.MassForce(jnp.eye(1), lambda t, q, v: jnp.array([-G]))
-    return uk.System(fall, uk.Unilateral(lambda t, q: q[0] - 0.1, restitution, name="floor"))
+    """Balls of any restitution have the same functions, and so the same compiled programs."""
+    return uk.System(uk.MassForce(jnp.eye(1), jnp.array([-G])), uk.Unilateral(clearance, restitution, name="floor"))
 
 
 def height(restitution, t, drop="0.9"):
@@ -83,8 +87,16 @@ def test_members_of_a_batch_have_their_own_impacts():
         np.testing.assert_allclose(motion[i].q[:, 0], exact, rtol=0, atol=1e-11)
 
 
+def spring(t, q, v):
+    return -q
+
+
+def speed(t, q, v):
+    return v[0]
+
+
 def oscillator():
-    return uk.System(uk.MassForce(jnp.eye(1), lambda t, q, v: -q), uk.Coulomb(lambda t, q, v: v[0], 1.0))
+    return uk.System(uk.MassForce(jnp.eye(1), spring), uk.Coulomb(speed, 1.0))
 
 
 def test_the_friction_oscillator_comes_to_rest_where_it_must():
@@ -95,14 +107,16 @@ def test_the_friction_oscillator_comes_to_rest_where_it_must():
     np.testing.assert_allclose(motion.q[2:, 0], 0.6821789367236466, rtol=0, atol=1e-11)
     np.testing.assert_array_equal(motion.contacts.sticking[:, 0], [False, False, True, True])
     np.testing.assert_allclose(motion.contact_force[-1, 0], 0.6821789367236466, rtol=1e-11)
-    fixed = uk.simulate(oscillator(), [12.0], [6.0], ts, dt=0.05)
-    np.testing.assert_allclose(fixed.q[-1], motion.q[-1], rtol=0, atol=1e-10)
+
+
+def above(t, q):
+    return q[1]
 
 
 def block(friction, angle):
     weight = 2 * G * jnp.array([jnp.sin(angle), -jnp.cos(angle)])
-    incline = uk.Unilateral(lambda t, q: q[1], friction=friction, slip=lambda t, q, v: v[0], name="incline")
-    return uk.System(uk.MassForce(2 * jnp.eye(2), lambda t, q, v: weight), incline)
+    incline = uk.Unilateral(above, friction=friction, slip=speed, name="incline")
+    return uk.System(uk.MassForce(2 * jnp.eye(2), weight), incline)
 
 
 def test_a_block_on_an_incline_sticks_slips_and_turns_back():
@@ -112,7 +126,7 @@ def test_a_block_on_an_incline_sticks_slips_and_turns_back():
     np.testing.assert_allclose(holds.q[:, -1, 0], [0.5 / -down, -0.5 / up], rtol=1e-12)
     assert np.all(holds.contacts.sticking[:, -1]) and not np.any(holds.contacts.sticking[:, 1])
     np.testing.assert_allclose(holds.contact_force[:, -1], [2 * G * np.array([np.cos(0.3), -np.sin(0.3)])] * 2)
-    slips = uk.simulate(block(0.2, 0.3), [0.0, 0.0], [-1.0, 0.0], [0.0, 1.0, 2.0])
+    slips = uk.simulate(block(0.2, 0.3), np.zeros((2, 2)), starts[[1, 1]], [0.0, 1.0, 2.0])[0]
     down, up = (G * (np.sin(0.3) + sign * 0.2 * np.cos(0.3)) for sign in (-1, 1))
     turn = 1 / up
     expected = [-0.5 / up + down * (t - turn) ** 2 / 2 for t in (1, 2)]
@@ -174,44 +188,6 @@ def test_redundant_rows_of_a_constraint_change_nothing():
     exact = [[t, t, float(height(mpmath.mpf("0.5"), t))] for t in ts]
     np.testing.assert_allclose(motion.q, exact, rtol=0, atol=1e-12)
     assert int(motion.contacts.impacts) == 4
-
-
-def rimless_wheel(inertia=0.1, slope=0.08, friction=3.0):
-    """Eight spokes of 1 m, mass 1 kg, g = 1 m/s², on an incline."""
-    angles = np.pi / 4 * jnp.arange(3)
-    x = lambda q: q[0] + jnp.sin(q[2] + angles)
-    tips = uk.Unilateral(
-        lambda t, q: q[1] - jnp.cos(q[2] + angles),
-        friction=friction,
-        slip=lambda t, q, v: jax.jvp(x, (q,), (v,))[1],
-        name="spoke",
-    )
-    weight = jnp.array([np.sin(slope), -np.cos(slope), 0.0])
-    return uk.System(uk.MassForce(jnp.diag(jnp.array([1.0, 1.0, inertia])), lambda t, q, v: weight), tips)
-
-
-@pytest.mark.slow
-def test_the_rimless_wheel_has_its_gait_and_its_multiplier():
-    """From just after an impact with the speed of the gait, through the next one: by its energy, it has that speed."""
-    inertia, slope, half = 0.1, 0.08, np.pi / 8
-    ratio = (inertia + np.cos(np.pi / 4)) / (inertia + 1)
-    gain = 2 * (np.cos(slope - half) - np.cos(slope + half)) / (1 + inertia)
-    speed = np.sqrt(ratio**2 * gain / (1 - ratio**2))
-    wheel = rimless_wheel(inertia, slope)
-
-    def speed_after(w):
-        q, v = jnp.array([-np.sin(half), np.cos(half), half]), w * jnp.array([np.cos(half), np.sin(half), -1.0])
-        motion = uk.simulate(wheel, q, v, [0.0, 4.0], rtol=1e-12, atol=1e-12)
-        q, v = motion.q[-1], motion.v[-1]
-        kinetic = v @ (jnp.array([1, 1, inertia]) * v) / 2
-        tip = q[0] + jnp.sin(q[2] + np.pi / 4)
-        potential = lambda x, y: -jnp.sin(slope) * x + jnp.cos(slope) * y
-        at_impact = potential(tip - np.sin(half), np.cos(half))
-        return jnp.sqrt(2 * (kinetic + potential(q[0], q[1]) - at_impact) / (1 + inertia))
-
-    found, multiplier = jax.jit(lambda w: jax.jvp(speed_after, (w,), (1.0,)))(speed)
-    np.testing.assert_allclose(found, speed, rtol=1e-10)
-    np.testing.assert_allclose(multiplier, ratio**2, rtol=1e-9)
 
 
 ROD = uk.MassForce(jnp.diag(jnp.array([1.0, 1.0, 1 / 3])), jnp.array([0, -G, 0]))
@@ -346,21 +322,9 @@ def test_a_load_just_below_the_limit_of_friction_is_held(load):
     np.testing.assert_array_equal(motion.q[-1], load)
 
 
-def test_a_ball_just_reaches_a_ceiling_between_two_samples():
-    """The ceiling is 5 mm below the apex: the gap is negative for 3 % of the flight."""
-    top = 100 / (2 * G) - 0.005
-    ceiling = uk.Unilateral(lambda t, q: top - q[0], restitution=0.5)
-    throw = uk.System(uk.MassForce(jnp.eye(1), lambda t, q, v: jnp.array([-G])), ceiling)
-    motion = uk.simulate(throw, [0.0], [10.0], [0.0, 1.5])
-    speed = np.sqrt(100 - 2 * G * top)
-    at = (10 - speed) / G
-    exact = top - 0.5 * speed * (1.5 - at) - G * (1.5 - at) ** 2 / 2
-    np.testing.assert_allclose(motion.q[-1], exact, rtol=1e-12)
-
-
 def test_impacts_accumulate_at_late_times(start=1e9):
     """Flights shorter than the resolution of the time end the bouncing."""
-    motion = uk.simulate(ball(0.5), [1.0], [0.0], start + np.array([0.0, 1.0, 12.0]))
+    motion = uk.simulate(ball(0.5), [1.0], [0.0], start + np.linspace(0, 12, 11))
     assert motion.finished and motion.contacts.closed[-1, 0]
     np.testing.assert_allclose(motion.q[-1], 0.1, atol=1e-9)
 
@@ -394,12 +358,17 @@ def test_a_start_inside_of_a_contact_is_a_failure_under_jit():
 
 def test_where_a_contact_is_grazed_the_motion_is_not_differentiable():
     """A ball is thrown at a ceiling of 1 m: it just reaches it, misses or passes it by 1e-10 and 1e-6 of its speed,
-    hits it, and stays away. The slope of its height by the speed is infinite there."""
+    hits it, and stays away. The slope of its height by the speed is infinite there. The last would rise 5 mm above the
+    ceiling, and its impact is between two samples."""
     ceiling = uk.Unilateral(lambda t, q: 1 - q[0], restitution=0.5)
     throw = uk.System(uk.MassForce(jnp.eye(1), lambda t, q, v: jnp.array([-G])), ceiling)
-    speed = np.sqrt(2 * G) * np.array([1, 1 - 1e-10, 1 + 1e-10, 1 - 1e-6, 1 + 1e-6, 1.1, 0.9])
-    motion = uk.simulate(throw, np.zeros((7, 1)), speed[:, None], [0.0, 0.3, 1.0])
-    np.testing.assert_array_equal(motion.differentiable, [False] * 3 + [True] * 4)
+    speed = np.sqrt(2 * G) * np.array([1, 1 - 1e-10, 1 + 1e-10, 1 - 1e-6, 1 + 1e-6, 1.1, 0.9, np.sqrt(1.005)])
+    motion = uk.simulate(throw, np.zeros((8, 1)), speed[:, None], [0.0, 0.3, 1.0])
+    np.testing.assert_array_equal(motion.differentiable, [False] * 3 + [True] * 5)
     assert not motion[0].differentiable and motion[5].differentiable
     # The dip of 2e-6 m lasts 1e-3 s, far less than the step: it is an impact all the same.
-    np.testing.assert_array_equal(motion.contacts.impacts, [0, 0, 1, 0, 1, 1, 0])
+    np.testing.assert_array_equal(motion.contacts.impacts, [0, 0, 1, 0, 1, 1, 0, 1])
+    at_ceiling = np.sqrt(0.01 * G)
+    since = 1.0 - (speed[-1] - at_ceiling) / G
+    exact = 1 - 0.5 * at_ceiling * since - G * since**2 / 2
+    np.testing.assert_allclose(motion.q[-1, -1], exact, rtol=1e-12)

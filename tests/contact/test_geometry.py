@@ -164,14 +164,15 @@ def test_gap_rates_and_slips_are_the_velocities_of_the_bodies(touching_tree, rng
     contacts = mechanism.contacts
     S = np.asarray(slip_matrix(constraint, q, n))
     G = np.asarray(jax.jit(jax.jacfwd(lambda q: constraint.gaps(T0, q)))(q))
-    ground = {"ground": uk.Pose(jnp.eye(3), jnp.zeros(3))}
-    at = mechanism.pose(q) | ground
-    rates = jax.vmap(lambda v: mechanism.kinematic_map(q, v))(jnp.eye(n))
-    moved = [[mechanism.pose(q + s * h * rate) | ground for s in (1, -1)] for rate in rates]
+    ground = {"ground": jax.tree.map(np.asarray, uk.Pose(jnp.eye(3), jnp.zeros(3)))}
+    rates = jax.jit(jax.vmap(lambda v: mechanism.kinematic_map(q, v)))(jnp.eye(n))
+    places = jnp.concatenate([q[None], q + h * rates, q - h * rates])
+    poses = jax.tree.map(np.asarray, jax.jit(jax.vmap(mechanism.pose))(places))
+    at, *moved = (jax.tree.map(lambda x, i=i: x[i], poses) | ground for i in range(1 + 2 * n))
 
     def velocity(name, x, i):
-        ahead, behind = (pose[name].p + pose[name].R @ x for pose in moved[i])
-        return np.asarray((ahead - behind) / (2 * h))
+        ahead, behind = (pose[name].p + pose[name].R @ x for pose in (moved[i], moved[n + i]))
+        return (ahead - behind) / (2 * h)
 
     G = G @ np.asarray(rates).T
     local = lambda name, x: at[name].R.T @ (x - at[name].p)
@@ -181,12 +182,13 @@ def test_gap_rates_and_slips_are_the_velocities_of_the_bodies(touching_tree, rng
         R, p = at[b.body].R.T @ at[a.body].R, at[b.body].R.T @ (at[a.body].p - at[b.body].p)
         for k in range(contact.points):
             if isinstance(b, Plane):
-                normal = at[b.body].R @ b.normal.vector()
-                x = at[b.body].p + at[b.body].R @ (p + R @ a.lowest(R.T @ b.normal.vector())[k])
+                up = np.asarray(b.normal.vector())
+                normal = at[b.body].R @ up
+                x = at[b.body].p + at[b.body].R @ (p + R @ np.asarray(a.lowest(R.T @ up))[k])
             else:
-                x, y = nearest_points(p + a.core() @ R.T, b.core())
-                normal = at[b.body].R @ (x - y) / jnp.linalg.norm(x - y)
-                x = at[b.body].p + at[b.body].R @ y + b.radius * normal
+                x, y = map(np.asarray, nearest_points(p + np.asarray(a.core()) @ R.T, b.core()))
+                normal = at[b.body].R @ (x - y) / np.linalg.norm(x - y)
+                x = at[b.body].p + at[b.body].R @ y + np.asarray(b.radius) * normal
             relative = np.stack(
                 [velocity(a.body, local(a.body, x), i) - velocity(b.body, local(b.body, x), i) for i in range(n)],
                 axis=1,
@@ -231,33 +233,33 @@ def test_directions_of_slip_do_not_jump():
 
 
 def along_incline(slope, **how):
-    """Mechanism of a ball of radius 0.1 on an incline, and its start at rest."""
+    """Mechanism of a ball of radius 0.1 on an incline, in an upright plane, and its start at rest."""
     normal = np.array([np.sin(slope), 0, np.cos(slope)])
     ball = uk.Mechanism(
         {"ball": uk.Body(2.0, inertia=[0.4 * 2.0 * 0.1**2] * 3)},
+        {"plane": uk.joints.Planar("ground", "ball", axis="y")},  # its coordinates are z, x and the angle
         contacts=[Contact(Sphere("ball", radius=0.1), Plane(normal=jnp.asarray(normal)), **how)],
     )
-    return ball, jnp.array([*(0.1 * normal), 1, 0, 0, 0])
+    return ball, jnp.array([0.1 * normal[2], 0.1 * normal[0], 0])
 
 
 STEPS: Any = dict(solver=uk.MoreauJean(), dt=0.01)
 
 
-@pytest.mark.parametrize("options", (STEPS, pytest.param({}, marks=pytest.mark.slow)))
-def test_a_ball_rolls_down_an_incline_and_slips_on_a_steep_one(options):
+def test_a_ball_rolls_down_an_incline_and_slips_on_a_steep_one():
     """It sticks if tan(slope) ≤ 7/2 μ, with the acceleration 5/7 g sin(slope), else g (sin(slope) − μ cos(slope))."""
     friction = 0.2
     for slope in (0.3, np.arctan(3.5 * friction) - 0.01, np.arctan(3.5 * friction) + 0.01, 1.0):
         ball, q0 = along_incline(slope, friction=friction)
-        motion: Any = uk.simulate(ball, q0, jnp.zeros(6), [0.0, 0.5], **options)
+        motion: Any = uk.simulate(ball, q0, jnp.zeros(3), [0.0, 0.5], **STEPS)
         sticks = np.tan(slope) < 3.5 * friction
         wanted = 5 / 7 * np.sin(slope) if sticks else np.sin(slope) - friction * np.cos(slope)
-        along = np.array([np.cos(slope), 0, -np.sin(slope)])
-        np.testing.assert_allclose(motion.v[-1, :3] @ along, wanted * GRAVITY * 0.5, rtol=1e-10)
+        along = np.array([-np.sin(slope), np.cos(slope)])
+        np.testing.assert_allclose(motion.v[-1, :2] @ along, wanted * GRAVITY * 0.5, rtol=1e-10)
         np.testing.assert_allclose(motion.contact_force[-1, 0], 2 * GRAVITY * np.cos(slope), rtol=1e-9)
         assert bool(motion.contacts.sticking[-1, 0]) == sticks
         torque = min(2 / 7 * np.tan(slope), friction) * 2 * GRAVITY * np.cos(slope) * 0.1  # friction times radius
-        np.testing.assert_allclose(motion.v[-1, 4], torque * 0.5 / (0.4 * 2 * 0.1**2), rtol=1e-9)
+        np.testing.assert_allclose(motion.v[-1, 2], torque * 0.5 / (0.4 * 2 * 0.1**2), rtol=1e-9)
 
 
 CRATE = uk.Body(3.0, inertia=[3.0 / 12 * (a**2 + b**2) for a, b in ((0.3, 0.2), (0.4, 0.2), (0.4, 0.3))])
@@ -323,21 +325,6 @@ def test_a_rolling_cylinder_touches_without_slip():
     assert np.all(found[:, 2:, 0] > 5e-4) and np.all(found[:, 2:, 2] > 1e-3)
 
 
-@pytest.mark.slow
-def test_a_capsule_falls_on_two_balls():
-    """It comes to rest on both, in the plane of symmetry, and each carries half of the weight."""
-    cradle = [Sphere("ground", centre=(x, 0, 0), radius=0.2) for x in (-0.3, 0.3)]
-    rod = Capsule("rod", ends=[(-0.6, 0, 0), (0.6, 0, 0)], radius=0.1)
-    mechanism = uk.Mechanism(
-        {"rod": uk.Body(2.0, inertia=(0.01, 0.3, 0.3))},
-        contacts=[Contact(rod, ball, friction=0.5, restitution=0.0) for ball in cradle],
-    )
-    motion: Any = uk.simulate(mechanism, pose((0, 0, 0.5)), jnp.zeros(6), [0.0, 0.1, 1.0], **STEPS)
-    np.testing.assert_allclose(motion.q[1, 2], 0.5 - GRAVITY * 0.1**2 / 2, atol=1e-12)
-    np.testing.assert_allclose(motion.q[-1], pose((0, 0, 0.3)), atol=1e-9)
-    np.testing.assert_allclose(motion.contact_force[-1, :2], GRAVITY, rtol=1e-8)
-
-
 # --- bad input ---------------------------------------------------------------------------------------------------
 
 
@@ -376,7 +363,7 @@ def test_bad_input(what):
 def test_a_start_inside_of_a_contact():
     ball, q0 = along_incline(0.0, friction=0.2)
     with pytest.raises(uk.InputError, match="the gap of 'ball on ground' is -0.02"):
-        uk.simulate(ball, q0.at[2].add(-0.02), jnp.zeros(6), [0.0, 1.0], **STEPS)
+        uk.simulate(ball, q0.at[0].add(-0.02), jnp.zeros(3), [0.0, 1.0], **STEPS)
 
 
 def test_contacts_are_parameters():
@@ -385,4 +372,4 @@ def test_contacts_are_parameters():
     other = eqx.tree_at(lambda ball: ball.contacts[0].a.radius, ball, jnp.asarray(0.07))
     np.testing.assert_allclose(gaps(other.nonsmooth[0], q0), 0.03, atol=1e-15)
     assert ball.with_contacts(Contact(Point("ball"), Plane(), name="centre")).nonsmooth[1].name == ("centre",)
-    assert ball.driven(uk.control.Feedback(jnp.eye(6), lambda t, q, v: -v)).nonsmooth[0].name == constraint.name
+    assert ball.driven(uk.control.Feedback(jnp.eye(3), lambda t, q, v: -v)).nonsmooth[0].name == constraint.name

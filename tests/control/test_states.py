@@ -181,16 +181,17 @@ def filtered():
 
 
 def test_reactions_and_power_are_those_of_the_torque_that_acts(filtered):
-    """The torque is s: as for the mechanism without states whose motor has this torque."""
-    q, v, s = filtered.q[1], filtered.v[1, :1], filtered.v[1, 1:]
-    found = filtered.model.reactions(TS[1], q, filtered.v[1])["hinge"]
-    expected = hinge(lambda B: Feedback(B, s)).reactions(TS[1], q, v)["hinge"]
-    for part in ("force", "moment"):
-        np.testing.assert_allclose(getattr(found, part), getattr(expected, part), rtol=1e-12, atol=1e-12)
-    at_start = filtered.model.reactions(0.0, [0.1], [0.2])["hinge"]  # the initial value of the filter
-    np.testing.assert_allclose(
-        at_start.force, hinge(lambda B: Feedback(B, [1.0])).reactions(0.0, [0.1], [0.2])["hinge"].force, rtol=1e-12
-    )
+    """The torque is s: by Newton's and Euler's equations of the arm."""
+    start = np.array([0.1]), np.array([0.2]), np.array([1.0])  # the initial value of the filter
+    later = filtered.q[1], filtered.v[1, :1], filtered.v[1, 1:]
+    for t, (q, v, s), given in ((0.0, start, [0.2]), (TS[1], later, filtered.v[1])):
+        found = filtered.model.reactions(t, q, given)["hinge"]
+        (angle,), (rate,), (torque,) = (np.asarray(x) for x in (q, v, s))
+        outward = np.array([np.cos(angle), 0, -np.sin(angle)])
+        turning = (torque + 9.81 * 0.5 * np.cos(angle)) / (0.1 + 0.5**2)
+        acceleration = 0.5 * (turning * np.cross([0, 1, 0], outward) - rate**2 * outward)
+        np.testing.assert_allclose(found.force, acceleration + [0, 0, 9.81], rtol=1e-12, atol=1e-12)
+        np.testing.assert_allclose(found.moment, [0, torque, 0], rtol=1e-12, atol=1e-12)
     control = filtered.forces()["control"]
     np.testing.assert_allclose(control.power, filtered.v[:, 0] * filtered.states["filtered motor"], rtol=1e-12)
     assert control.force.shape == (5, 1)

@@ -115,8 +115,9 @@ def test_each_has_a_start_of_its_own():
 
 
 def test_a_mechanism_starts_by_its_own_numbers():
-    found = uk.ensemble(uk.systems.FourBar(), {"speed": [1.0, 2.0], "l": [1.0, 2.0]}, ts=[0.0, 0.1], dt=0.01)
-    np.testing.assert_allclose(found.v[:, 0, 0], found.over["speed"] / found.over["l"], rtol=1e-12)
+    over = {"speed": [1.0, 2.0], "alpha": [0.3, 0.5]}
+    found = uk.ensemble(uk.systems.RoughIncline(), over, ts=[0.0, 0.1], dt=0.01)
+    np.testing.assert_allclose(found.v[:, 0, 0], found.over["speed"] * np.cos(found.over["alpha"]), rtol=1e-12)
 
 
 def test_what_is_swept_of_a_start_moves_to_the_nearest_point_or_is_held():
@@ -292,6 +293,9 @@ def test_a_member_that_cannot_be_assembled_says_so():
     found = sweep({"x": [0.5, 2.0, -0.5, -3.0]}, q0=[0.0, -1.0], fix_swept=True)
     np.testing.assert_array_equal(found.finished, [True, False, True, False])
     assert [(f.member, f.t, f.reason) for f in found.failures] == [(1, 0.0, REASONS[9]), (3, 0.0, REASONS[9])]
+    none = "over leads off the constraints: none of 4 members tried has a start. With x = 2, no consistent initial"
+    with pytest.raises(uk.InputError, match=none):
+        sweep({"x": [2.0, 3.0, -2.0, -3.0]}, q0=[0.0, -1.0], fix_swept=True)
     assert np.isnan(found.q[1]).all() and np.isfinite(found.q[0]).all()
 
 

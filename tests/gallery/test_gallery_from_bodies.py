@@ -11,7 +11,6 @@ import pytest
 
 import ukjax as uk
 from ukjax._parameters import find, put, value_at
-from ukjax._rotation import quaternion_of
 from ukjax.control import Servo
 from ukjax.joints import Prismatic, Revolute
 
@@ -25,7 +24,7 @@ def flat(mass, inertia, along=0.0, across=0.0):
     return uk.Body(mass, (along, across, 0), (0, 0, inertia))
 
 
-def four_bar(twin, **more):
+def four_bar(twin):
     """Upright, and clockwise."""
     rod, end = flat(twin.m, twin.m * twin.l**2 / 12, across=twin.l / 2), (0, twin.l, 0)
     joints = {
@@ -34,28 +33,10 @@ def four_bar(twin, **more):
         "theta3": Revolute("ground", "right", axis="-z", at=(twin.l, 0, 0)),
         "pin": Revolute("right", "coupler", axis="-z", at=end, to=end),
     }
-    return uk.Mechanism({"left": rod, "coupler": rod, "right": rod}, joints, (0, -twin.g, 0), **more)
+    return uk.Mechanism({"left": rod, "coupler": rod, "right": rod}, joints, (0, -twin.g, 0))
 
 
-def double_pendulum(twin, **more):
-    rod = lambda mass, length: flat(mass, mass * length**2 / 12, across=-length / 2)
-    joints = {"pivot": Revolute("ground", "upper"), "elbow": Revolute("upper", "lower", at=(0, -twin.l1, 0))}
-    bodies = {"upper": rod(twin.m1, twin.l1), "lower": rod(twin.m2, twin.l2)}
-    return uk.Mechanism(bodies, joints, (0, -twin.g, 0), **more)
-
-
-def arms(twin, **more):
-    """Arms that hang in a row, from inertias about the upper pins."""
-    bodies, joints, last, at = {}, {}, "ground", None
-    for i in range(twin.m.size):
-        name, distance = f"arm{i + 1}", twin.h[i] / twin.m[i]
-        bodies[name] = flat(twin.m[i], twin.I[i] - twin.h[i] * distance, across=-distance)
-        joints[f"pin{i + 1}"] = Revolute(last, name, at=at, damping=twin.k[i])
-        last, at = name, (0, -twin.L[i], 0)
-    return uk.Mechanism(bodies, joints, (0, -twin.g, 0), **more)
-
-
-def scara(twin, **more):
+def scara(twin):
     bodies = {"lower": flat(twin.m1, twin.Iz1, across=twin.r1), "upper": flat(twin.m2, twin.Iz2, across=twin.r2)}
     bodies |= {"wrist": flat(twin.m3, twin.Iz3), "tool": flat(twin.m4, twin.Iz4)}
     joints = {
@@ -64,7 +45,7 @@ def scara(twin, **more):
         "q3": Revolute("upper", "wrist", at=(0, twin.l2, 0)),
         "q4": Prismatic("wrist", "tool"),
     }
-    robot = uk.Mechanism(bodies, joints, (0, 0, -twin.g), **more)
+    robot = uk.Mechanism(bodies, joints, (0, 0, -twin.g))
 
     def off_the_path(t, q):
         R, p = robot.pose(q)["tool"]
@@ -86,18 +67,8 @@ class Rebuilt(NamedTuple):
     carried: dict[str, tuple[str, ...]] = {}
 
 
-def between(angles):
-    """Angles of arms in a row, from those against one direction."""
-    return jnp.diff(angles, prepend=0.0)
-
-
-ARMS = lambda q: between(q[2::3])
-PINS = {"pin 1": ("pin1", "pin2"), "pin 2": ("pin2", "pin3"), "pin 3": ("pin3",)}
-
 REBUILT = {
     "four_bar": Rebuilt(four_bar, lambda q: jnp.stack([q[0], q[1] - q[0], q[2]]), {"loop": ("pin",)}),
-    "double_pendulum": Rebuilt(double_pendulum, ARMS, {"pivot": ("pivot",), "elbow": ("elbow",)}),
-    "triple_arm_pendulum": Rebuilt(arms, ARMS, PINS),
     "scara": Rebuilt(scara),
 }
 
@@ -106,18 +77,11 @@ def names_of(system):
     return [name for name, _ in system.coordinates]
 
 
-def twins(name, formulation="joint") -> tuple[Any, ...]:
+def twins(name) -> tuple[Any, ...]:
     """The gallery's, the one of bodies, and the coordinates of this as a function of those of the former."""
     twin, (build, place, _) = uk.systems.named(name), REBUILT[name]
-    mechanism, in_joints = build(twin, formulation=formulation), build(twin)
-    place = place or (lambda q: q[jnp.array([names_of(twin).index(name) for name in names_of(in_joints)])])
-
-    def in_space(q):
-        poses = in_joints.pose(place(q))
-        bodies = [link.body for link in mechanism.tree.links]
-        return jnp.concatenate([x for body in bodies for x in (poses[body].p, quaternion_of(poses[body].R))])
-
-    return twin, mechanism, place if formulation == "joint" else in_space
+    mechanism = build(twin)
+    return twin, mechanism, place or (lambda q: q[jnp.array([names_of(twin).index(x) for x in names_of(mechanism)])])
 
 
 @pytest.fixture(autouse=True)
@@ -176,19 +140,13 @@ def looking(system):
     return eqx.filter_jit(look)
 
 
-PAIRS = (
-    *((name, "joint") for name in ("four_bar", "triple_arm_pendulum", "scara")),
-    ("double_pendulum", "absolute"),
-)
-"""A loop with redundant rows, an open chain, a robot with a slide and a servo, and absolute coordinates."""
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize("pair", PAIRS, ids="-".join)
-def test_instants(pair, rng):
-    """Accelerations, energies, the motors' torques, and the forces in the joints."""
-    twin, mechanism, place = twins(*pair)
-    look, look_at_twin, carried = looking(mechanism), looking(twin), REBUILT[pair[0]].carried
+@pytest.mark.parametrize("name", REBUILT)
+def test_instants(name, rng):
+    """Accelerations, energies, the motors' torques, and the forces in the joints: of a loop with redundant rows
+    and a robot with a slide and a servo."""
+    twin, mechanism, place = twins(name)
+    look, look_at_twin, carried = looking(mechanism), looking(twin), REBUILT[name].carried
     rows = [row for constraint in twin.constraints for row in constraint.name]
     energies = []
     for t, q, v in states(twin, rng, 3):

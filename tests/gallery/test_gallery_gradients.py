@@ -25,11 +25,15 @@ STEP = {
 }
 AGREE = {"andrews_squeezer": 1e-8}
 
-ALIKE = "double_arm_pendulum", "parallel_robot_tracking", "parallel_manipulator", "coordinated_robots"
-"""The acrobot has the same arms, and the parallel robot the same chains; the mobile robot has a servo, too."""
+ALIKE = (
+    *("double_arm_pendulum", "triple_arm_pendulum", "double_pendulum", "parallel_robot_tracking"),
+    *("parallel_manipulator", "coordinated_robots", "mobile_robot"),
+)
+"""The acrobot has the same arms, and the parallel robot the same chains; the cart-pole has a servo, the sleigh a
+velocity constraint, too."""
 
-MOVED = "four_bar", "cart_pole", "knife_edge", "rigid_body", "rough_incline"
-"""A loop, a servo, a velocity constraint, a singular M, a force that is not ideal."""
+MOVED = "four_bar", "cart_pole", "knife_edge", "rigid_body"
+"""A loop, a servo, a velocity constraint, a singular M."""
 
 NOW = 0.1032  # [s]: not where a recorded torque has a corner, nor half a step of a motion further on
 

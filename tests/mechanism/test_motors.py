@@ -56,7 +56,7 @@ def pair(request, tmp_path_factory):
 def test_forces_are_those_of_mujoco(pair):
     robot, model, data = pair
     motors, random = robot.motors(), np.random.default_rng(0)
-    force = eqx.filter_jit(motors.force)
+    force, of_motors_at = eqx.filter_jit(motors.force), eqx.filter_jit(motors.motor_force)
     saturated = np.zeros(model.nu)
     for _ in range(20):
         q, v, u = random.normal(size=model.nq), random.normal(size=model.nv), 2 * random.normal(size=model.nu)
@@ -65,7 +65,7 @@ def test_forces_are_those_of_mujoco(pair):
         np.testing.assert_allclose(
             force(jnp.zeros(()), jnp.array(q), jnp.array(v), jnp.array(u)), data.qfrc_actuator, rtol=1e-13, atol=1e-13
         )
-        of_motors = motors.motor_force(jnp.zeros(()), jnp.array(q), jnp.array(v), jnp.array(u))
+        of_motors = of_motors_at(jnp.zeros(()), jnp.array(q), jnp.array(v), jnp.array(u))
         # MuJoCo limits the force of the joint, actuatorfrcrange, where we limit that of its only motor.
         expected_force = np.clip(data.actuator_force, *np.asarray(motors.force_limits).T)
         np.testing.assert_allclose(of_motors.force, expected_force, rtol=1e-13, atol=1e-13)
@@ -122,7 +122,7 @@ def test_a_limited_force_and_its_derivatives(servo):
     np.testing.assert_allclose(motion.q[-1, 0], by_hand(1.0), atol=1e-9)
     assert motion.motors.saturated[:, 0].tolist() == [True, False]
     assert str(motion.motors) == "servo: largest force 10, at a limit in 1 of 2 samples, first at t = 0 s"
-    slope = jax.grad(lambda u: at_end(u, dt=2e-4).q[-1, 0])(1.0)
+    _, slope = jax.jvp(lambda u: at_end(u, dt=2e-4).q[-1, 0], (1.0,), (1.0,))
     h = 1e-6
     np.testing.assert_allclose(slope, (by_hand(1 + h) - by_hand(1 - h)) / (2 * h), rtol=1e-3)
 

@@ -11,14 +11,12 @@ import ukjax as uk
 from ukjax.joints import Cam, Drive, Gear, Planar, Prismatic, Revolute
 
 WHEEL = uk.Body(1.0, inertia=(0.1, 0.1, 0.2))
-FORMS = ("joint", "closing", "absolute")
-CLOSELY: dict = dict(rtol=1e-11, atol=1e-11, solver=diffrax.Dopri8())
+CLOSELY: dict = dict(dt=0.05, solver=diffrax.Dopri8())
 
 
 def in_form(bodies, plain, joints, form, gravity=(0, 0, 0)):
-    """With these joints as they are, as what closes loops beside ``plain`` ones, or in absolute coordinates."""
-    mechanism = uk.Mechanism(bodies, (plain if form == "closing" else {}) | joints, gravity)
-    return mechanism.in_absolute() if form == "absolute" else mechanism
+    """With these joints as they are, or as what closes loops beside ``plain`` ones."""
+    return uk.Mechanism(bodies, (plain if form == "closing" else {}) | joints, gravity)
 
 
 def wound(form):
@@ -98,7 +96,7 @@ def test_derivatives_over_turns():
     np.testing.assert_allclose(slopes, [20 * np.pi / torque, 20 * np.pi / 3 / torque], rtol=1e-9)
 
 
-def slider_crank(form, **drive):
+def slider_crank(**drive):
     rod = lambda length: uk.Body(1.0, (length / 2, 0, 0), (1e-5, length**2 / 12, length**2 / 12))
     bodies = {"crank": rod(0.2), "rod": rod(0.5), "piston": uk.Body(0.5, inertia=(1e-3, 1e-3, 1e-3))}
     joints = {
@@ -107,11 +105,8 @@ def slider_crank(form, **drive):
         "wrist": Revolute("rod", "piston", at=(0.5, 0, 0)),
         "guide": Prismatic("ground", "piston", axis="x"),
     }
-    if form == "closing":  # the motor closes the loop
-        joints = {name: joints[name] for name in ("guide", "wrist", "pin", "motor")}
     ((name, motion),) = drive.items()
-    mechanism = uk.Mechanism(bodies, joints | {"drive": Drive(name, motion=motion)}, (0, -9.81, 0))
-    return mechanism.in_absolute() if form == "absolute" else mechanism
+    return uk.Mechanism(bodies, joints | {"drive": Drive(name, motion=motion)}, (0, -9.81, 0))
 
 
 def piston(angle):
@@ -121,7 +116,7 @@ def piston(angle):
 @pytest.mark.slow
 def test_a_crank_that_is_driven_moves_the_piston_as_its_closed_form():
     """Nearly three turns: the angle is that of the drive at every sample, and so is the piston."""
-    mechanism, ts = slider_crank("joint", motor=lambda t: 0.3 + 9.0 * t), np.linspace(0, 2, 9)
+    mechanism, ts = slider_crank(motor=lambda t: 0.3 + 9.0 * t), np.linspace(0, 2, 9)
     q, v = mechanism.start({"motor": 0.3}, {"motor": 9.0})
     found = uk.simulate(mechanism, q, v, ts, dt=0.02)
     angle = 0.3 + 9.0 * ts
@@ -144,10 +139,9 @@ def test_turns_are_counted_in_absolute_coordinates():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("form", ("joint", "absolute"))
-def test_a_piston_is_where_its_drive_says_wherever_it_is_looked_for(form):
-    """The guide closes the loop, or is one of the rows."""
-    mechanism = slider_crank(form, guide=lambda t: 0.625 + 0.0 * t)
+def test_a_piston_is_where_its_drive_says_wherever_it_is_looked_for():
+    """The guide closes the loop."""
+    mechanism = slider_crank(guide=lambda t: 0.625 + 0.0 * t)
     for angle in (0.4, 1.2):
         changed = eqx.tree_at(
             lambda m: m.joints.motor.reference, mechanism, jnp.array(angle), is_leaf=lambda x: x is None
@@ -168,18 +162,13 @@ def test_what_closes_a_loop_is_started_by_name():
     np.testing.assert_allclose(q[-1], 37.5, rtol=0, atol=1e-12)
     kinematic_map, names = mechanism.kinematic_map, [name for name, _ in mechanism.coordinates]
     assert kinematic_map is not None
-    rates = kinematic_map(q, v)
+    rates = eqx.filter_jit(kinematic_map)(q, v)
     np.testing.assert_allclose([rates[names.index("one")], rates[-1]], [2.0, 6.0], rtol=0, atol=1e-12)
-    # Where it is said by its entry of q, the bodies follow.
-    q, _ = uk.project(mechanism, 0.0, q.at[-1].set(38.4), 0 * v, fixed=("two",))
-    found = mechanism.joint_coordinates(q)
-    np.testing.assert_allclose([found["one"][0], found["two"][0]], [12.8, 38.4], rtol=0, atol=1e-12)
-    np.testing.assert_allclose(q[-1], 38.4, rtol=0, atol=1e-12)
     with pytest.raises(ValueError, match="positions names no coordinate 'onn'; did you mean 'one'"):
         mechanism.start({"onn": 1.0})
 
 
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("form", ("joint", "closing"))
 def test_a_motion_that_passes_the_limits_of_a_joint_is_told(form):
     """At 2 rad/s from 0: beyond 1 rad after half a second, wherever the angle is read."""
     joints = {"hinge": Revolute("ground", "wheel", limits=(-0.5, 1.0))}

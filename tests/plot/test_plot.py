@@ -43,7 +43,7 @@ class Crane(AbstractMechanism):
 @pytest.fixture(scope="module")
 def crane():
     model = Crane()
-    return uk.simulate(model, *model.start(), jnp.linspace(0, 1, 101))
+    return uk.simulate(model, *model.start(), jnp.linspace(0, 1, 101), dt=0.01)
 
 
 @pytest.fixture(scope="module")
@@ -70,7 +70,7 @@ def test_histories_show_the_controls_with_their_units(crane):
 def test_histories_of_a_system_that_is_not_of_the_gallery():
     """Twelve coordinates of one unit, no control, no energy, no names: no two curves look the same."""
     system = uk.System(uk.MassForce(np.eye(12), lambda t, q, v: -q))
-    motion = uk.simulate(system, np.arange(12.0), np.zeros(12), jnp.linspace(0, 1, 5))
+    motion = uk.simulate(system, np.arange(12.0), np.zeros(12), jnp.linspace(0, 1, 5), dt=0.05)
     figure = uk.plot.histories(motion)
     lines = figure.axes[0].get_lines()
     assert len({(line.get_color(), line.get_linestyle()) for line in lines}) == len(lines) == 12

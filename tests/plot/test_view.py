@@ -29,7 +29,7 @@ FIRST_BODY = "#2f7fb5"  # colour of the first body
 @pytest.fixture(scope="module")
 def pendulum():
     model = uk.systems.Pendulum()
-    return uk.simulate(model, *uk.project(model, 0.0, *model.start()), np.linspace(0, 4, 81))
+    return uk.simulate(model, *uk.project(model, 0.0, *model.start()), np.linspace(0, 4, 81), dt=0.01)
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +39,7 @@ def wheel():
     joints = {"axle": uk.joints.Revolute("ground", "wheel", axis=(0, 1, 1), at=(1000.0, 0, 0), to=(0.3, 0, 0))}
     mechanism = uk.Mechanism({"wheel": body}, joints, title="</script><b>wheel & axle")
     q0, v0 = mechanism.start(velocities={"axle": 3.0})
-    return uk.simulate(mechanism, q0, v0, np.linspace(0, 1, 21))
+    return uk.simulate(mechanism, q0, v0, np.linspace(0, 1, 21), dt=0.05)
 
 
 def held(page):

@@ -25,7 +25,7 @@ from .checks import CHECKS
 from .pages import DOCS, README, ROOT, blocks, code, name_of, numbers, pages, run, words
 
 PAGES = pages()
-QUICK = README, DOCS / "guides" / "events.md"
+QUICK = README, DOCS / "guides" / "matrices.md"
 """Pages whose code runs with the default tests."""
 
 WITH_CODE = [

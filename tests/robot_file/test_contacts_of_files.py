@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -74,9 +75,8 @@ def test_pairs_distances_and_friction_are_those_of_mujoco(scene):
         least = min(contact.dist, wanted.get(names, (np.inf,))[0])
         wanted[names] = least, friction
     found = {}
-    q = jnp.asarray(there.q)
-    for constraint in robot.nonsmooth:
-        gaps = constraint.gaps(jnp.zeros(()), q)
+    all_gaps = jax.jit(lambda q: [constraint.gaps(jnp.zeros(()), q) for constraint in robot.nonsmooth])
+    for constraint, gaps in zip(robot.nonsmooth, all_gaps(jnp.asarray(there.q)), strict=True):
         mu = constraint.coefficients(len(gaps)) if constraint.contacts[0].friction is not None else [None] * len(gaps)
         for name, gap, friction in zip(constraint.name, gaps, mu, strict=True):
             key = frozenset(name.partition("[")[0].split(" on "))

@@ -12,12 +12,13 @@ import ukjax as uk
 from ukjax.__main__ import main
 from ukjax.verify.measure import verify
 
-QUICK = "bead_on_hoop", "chaplygin_sleigh", "bouncing_ball"
+QUICK = "bead_on_hoop", "bouncing_ball"
+"""A constraint, and impacts; the knife edge below has a velocity constraint and a derivative."""
 
 
 @pytest.mark.parametrize("name", QUICK)
 def test_a_problem_is_solved_to_its_reference(name):
-    (found,) = uk.verify.run(name, finest=True, derivatives=name == "chaplygin_sleigh")
+    (found,) = uk.verify.run(name, finest=True, derivatives=False)
     assert found.passed, found
 
 
