@@ -16,11 +16,8 @@ KinematicMap = Callable[[Array, Array], Array]
 """The function (q, v) -> q̇ = N(q) v, linear in v. None stands for q̇ = v."""
 
 
-class AbstractSettlingMap(eqx.Module):
-    """A map for coordinates of which some are functions of the others.
-
-    Integration of q̇ drifts off these functions; ``settled`` restores them.
-    """
+class AbstractKinematicMap(eqx.Module):
+    """A map that knows more of its coordinates than their rates."""
 
     @abc.abstractmethod
     def __call__(self, q: Float[Array, " nq"], v: Float[Array, " n"]) -> Float[Array, " nq"]:
@@ -28,10 +25,14 @@ class AbstractSettlingMap(eqx.Module):
 
     @abc.abstractmethod
     def settled(self, q: Float[Array, " nq"]) -> Float[Array, " nq"]:
-        """Return q with dependent coordinates recomputed from the others."""
+        """Return q with dependent coordinates recomputed from the others: integration of q̇ drifts off them."""
+
+    @abc.abstractmethod
+    def flow(self, q: Float[Array, " nq"], x: Float[Array, " n"]) -> Float[Array, " nq"] | None:
+        """Return the point to which q̇ = N(q) x leads from q in unit time, None if it has no closed form."""
 
 
-class StateMap(AbstractSettlingMap):
+class StateMap(AbstractKinematicMap):
     """The map for velocities whose last entries are first-order states, which move no coordinate.
 
     Attributes
@@ -51,6 +52,9 @@ class StateMap(AbstractSettlingMap):
     def settled(self, q: Float[Array, " nq"]) -> Float[Array, " nq"]:
         return settled(self.others, q)
 
+    def flow(self, q: Float[Array, " nq"], x: Float[Array, " n"]) -> Float[Array, " nq"] | None:
+        return flow(self.others, q, x[: x.size - self.states])
+
     def without(self, count: int) -> KinematicMap | None:
         """The map without the last ``count`` states."""
         return self.others if count == self.states else StateMap(self.others, self.states - count)
@@ -68,7 +72,16 @@ def rate(kinematic_map: KinematicMap | None, q: Float[Array, " nq"], v: Float[Ar
 
 def settled(kinematic_map: KinematicMap | None, q: Float[Array, " nq"]) -> Float[Array, " nq"]:
     """Return q with dependent coordinates, if there are any, recomputed from the others."""
-    return kinematic_map.settled(q) if isinstance(kinematic_map, AbstractSettlingMap) else q
+    return kinematic_map.settled(q) if isinstance(kinematic_map, AbstractKinematicMap) else q
+
+
+def flow(
+    kinematic_map: KinematicMap | None, q: Float[Array, " nq"], x: Float[Array, " n"]
+) -> Float[Array, " nq"] | None:
+    """The point to which q̇ = N(q) x leads from q in unit time, None if it has no closed form."""
+    if kinematic_map is None:
+        return q + x
+    return kinematic_map.flow(q, x) if isinstance(kinematic_map, AbstractKinematicMap) else None
 
 
 def columns(kinematic_map: KinematicMap, q: Float[Array, " nq"], v: Float[Array, " n"]) -> Float[Array, "nq n"]:

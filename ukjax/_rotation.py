@@ -1,5 +1,6 @@
 """Vectors and rotations in three dimensions, as matrices and quaternions (w, x, y, z)."""
 
+import math
 from typing import Any
 
 import jax.numpy as jnp
@@ -70,6 +71,28 @@ def rates_of_quaternions(u: Float[Array, "k 4"], omega: Float[Array, "k 3"]) -> 
     """Return u̇ = ω u/2 for angular velocities ω in the world frame. It preserves |u|."""
     w, vector = u[:, :1], u[:, 1:]
     return jnp.concatenate([-jnp.sum(vector * omega, axis=1)[:, None], w * omega + cross(omega, vector)], axis=1) / 2
+
+
+def turned_quaternions(u: Float[Array, "k 4"], omega: Float[Array, "k 3"]) -> Float[Array, "k 4"]:
+    """Return exp(ω/2) u, the quaternions after unit time with constant angular velocities ω in the world frame.
+
+    exp(ω/2) = cos √z + ω/2 sin(√z)/√z, where z = |ω|²/4. Near ω = 0 both factors are power series, which have all
+    derivatives there.
+    """
+    z = jnp.sum(omega**2, axis=1, keepdims=True) / 4
+    is_small = z < 0.1
+    root = jnp.sqrt(jnp.where(is_small, 1, z))
+    cosine = jnp.where(is_small, _series(z, 0), jnp.cos(root))
+    sine = jnp.where(is_small, _series(z, 1), jnp.sin(root) / root)
+    return cosine * u + sine * rates_of_quaternions(u, omega)
+
+
+def _series(z, first):
+    """The sum of (−z)ᵏ / (2k + first)!, exact to rounding for z < 0.1."""
+    total = jnp.zeros_like(z)
+    for k in reversed(range(8)):
+        total = 1 / math.factorial(2 * k + first) - z * total
+    return total
 
 
 def quaternion_of(R: Float[Array, "3 3"]) -> Float[Array, " 4"]:

@@ -7,7 +7,7 @@ from jaxtyping import Array, Float
 from .._constraint import AbstractConstraint
 from .._constraint.base import Level, Rows
 from .._dynamics import AbstractDynamics
-from .._kinematic_map import AbstractSettlingMap, StateMap, rate, settled
+from .._kinematic_map import AbstractKinematicMap, StateMap, flow, rate, settled
 from .._labels import Named, state_names
 from .._system import AbstractSystem, structure_of
 
@@ -103,7 +103,7 @@ class OfCoordinates(AbstractConstraint):
         return self.constraint.velocity(t, q[: self.nq], v)
 
 
-class CoordinateMap(AbstractSettlingMap):
+class CoordinateMap(AbstractKinematicMap):
     """The map of ``StatesAsCoordinates``: q̇ = N(q) v, and ṡ are the last velocities."""
 
     others: StateMap
@@ -114,3 +114,7 @@ class CoordinateMap(AbstractSettlingMap):
 
     def settled(self, q: Float[Array, " nq"]) -> Float[Array, " nq"]:
         return jnp.concatenate([settled(self.others, q[: self.nq]), q[self.nq :]])
+
+    def flow(self, q: Float[Array, " nq"], x: Float[Array, " n"]) -> Float[Array, " nq"] | None:
+        moved = flow(self.others, q[: self.nq], x)
+        return None if moved is None else jnp.concatenate([moved, q[self.nq :] + x[x.size - self.others.states :]])

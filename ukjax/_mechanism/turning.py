@@ -12,15 +12,15 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from .._errors import InputError
-from .._kinematic_map import AbstractSettlingMap
-from .._rotation import rates_of_quaternions
+from .._kinematic_map import AbstractKinematicMap
+from .._rotation import rates_of_quaternions, turned_quaternions
 from .elements import JointCoordinates
 from .kinematics import joint_of
 from .named import Named
 from .tree import Tree
 
 
-class QuaternionMap(AbstractSettlingMap):
+class QuaternionMap(AbstractKinematicMap):
     """The map q̇ = N(q) v of a mechanism.
 
     Attributes
@@ -65,17 +65,25 @@ class QuaternionMap(AbstractSettlingMap):
             q = q.at[i : i + 4].set(jnp.where(u @ reference[i : i + 4] < 0, -u, u))
         return q
 
+    def flow(self, q: Float[Array, " nq"], x: Float[Array, " n"]) -> Float[Array, " nq"] | None:
+        """The point to which q̇ = N(q) x leads from q in unit time; None if turns are counted along the way."""
+        return self._of_links(q, x, jnp.add, turned_quaternions) if self.counted is None else None
+
     def _link_rates(self, q, v):
+        return self._of_links(q, v, lambda q, v: v, rates_of_quaternions)
+
+    def _of_links(self, q, v, of_others, of_quaternions):
+        """Results of ``of_quaternions``, and of ``of_others`` for the other coordinates, in the order of q."""
         if not self.places:
-            return v
-        of_q, of_v = np.array(self.places).T
-        u, omega = of_q[:, None] + np.arange(4), of_v[:, None] + np.arange(3)
+            return of_others(q[: self.tree.counted_from], v)
+        first_of_u, first_of_omega = np.array(self.places).T
+        u, omega = first_of_u[:, None] + np.arange(4), first_of_omega[:, None] + np.arange(3)
         other_q, other_v = (
             np.setdiff1d(np.arange(self.tree.counted_from), u),
             np.setdiff1d(np.arange(self.tree.n), omega),
         )
-        rates = jnp.concatenate([v[other_v], rates_of_quaternions(q[u], v[omega]).ravel()])
-        return rates[np.argsort(np.concatenate([other_q, u.ravel()]))]
+        results = jnp.concatenate([of_others(q[other_q], v[other_v]), of_quaternions(q[u], v[omega]).ravel()])
+        return results[np.argsort(np.concatenate([other_q, u.ravel()]))]
 
 
 def kinematic_map_of(joints: Named, tree: Tree) -> QuaternionMap | None:

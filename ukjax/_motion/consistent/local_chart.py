@@ -9,7 +9,7 @@ from jaxtyping import Array, Float
 
 from ..._constraint import AbstractConstraint
 from ..._dynamics import AbstractDynamics
-from ..._kinematic_map import rate, settled
+from ..._kinematic_map import flow, rate, settled
 from ..._run.compile import jit_unoptimised
 from ..._system import AbstractSystem, dynamics_of
 from ..stepper.scaling import Scale
@@ -33,8 +33,11 @@ class LocalChart(AbstractSystem):
     constraints: ClassVar[tuple[AbstractConstraint, ...]] = ()
 
     def point(self, x: Float[Array, " n"]) -> Float[Array, " nq"]:
-        """q at x, by eighth-order steps of q̇ = N(q) x."""
+        """q at x, in closed form or by eighth-order steps of q̇ = N(q) x."""
         h, kinematic_map = 1 / STEPS, self.system.kinematic_map
+        exact = flow(kinematic_map, self.q0, x)
+        if exact is not None:
+            return settled(kinematic_map, exact)
         weights, b = jnp.asarray(DOPRI8.weights(), x.dtype), jnp.asarray(DOPRI8.b, x.dtype)
 
         def stage(carry, inputs):

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
@@ -157,8 +158,11 @@ def _perturbed(model, t, q, v, coordinate, rng):
     size = ROUNDINGS * float(np.finfo(q.dtype).eps)
 
     def by_roundings(x, scale):
-        x = np.asarray(x)
-        return jax.device_put((x + size * scale * rng.choice((-1, 1), x.shape)).astype(x.dtype))
+        values = np.asarray(x)
+        changed = (values + size * scale * rng.choice((-1, 1), values.shape)).astype(values.dtype)
+        # A Python number of a model stays weakly typed: as another type it would compile a second program.
+        is_python_number = not values.ndim and getattr(x, "weak_type", False)
+        return jnp.asarray(float(changed)) if is_python_number else jax.device_put(changed)
 
     def largest(x):
         x = np.abs(np.asarray(x))
