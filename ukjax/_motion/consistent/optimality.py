@@ -9,10 +9,12 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from ..._jaxpr.tracing import without_derivatives
+from ..._kernel import per_member
 from ..._run.compile import jit
 from ..._solve import AbstractFactorisation, AbstractMethod, coordinate_scale, row_scale, solve
 from ..._system import AbstractSystem, mass_of
 from ..stepper.drift_correction import MethodPerLevel
+from ..stepper.limits import MAX_SIZE_OF_SINGLE_KERNEL
 
 
 def fixed(residual: Callable, x0: Float[Array, " n"]) -> Callable:
@@ -89,6 +91,11 @@ def with_derivatives(
     system: AbstractSystem, t: Array, q0: Array, v0: Array, q: Array, v: Array, levels: MethodPerLevel
 ) -> tuple[Array, Array, Bool[Array, ""]]:
     """A known result as a differentiable function of its inputs; and whether the method needs a fallback."""
+    small = q0.size <= MAX_SIZE_OF_SINGLE_KERNEL  # then a kernel takes less time to compile
+    return (per_member(_with_derivatives) if small else _with_derivatives)(system, t, q0, v0, q, v, levels)
+
+
+def _with_derivatives(system, t, q0, v0, q, v, levels):
     position = lambda q: system.position_residual(t, q)
     needs_fallback = jnp.asarray(False)
     if position(q).size:
