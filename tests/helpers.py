@@ -11,7 +11,7 @@ import scipy.linalg
 EPS = 2.0**-52
 DIGITS = 50
 
-# --- the constrained motion, by other ways -------------------------------------------------------------------------
+# --- the constrained motion, by other methods ----------------------------------------------------------------------
 
 
 def printed_formula(M, Q, A, b, c=None):

@@ -71,7 +71,7 @@ def forty():
         yield sweep()
 
 
-# --- what a member is -----------------------------------------------------------------------------------------------
+# --- members against simulate ---------------------------------------------------------------------------------------
 
 
 def test_members_match_simulate(forty):
@@ -138,7 +138,7 @@ def test_start_of_computes_a_start_from_the_model_of_the_member():
     np.testing.assert_allclose(np.linalg.norm(found.q[:, 0], axis=1), 1, atol=1e-14)
 
 
-# --- the same, bit for bit ------------------------------------------------------------------------------------------
+# --- bitwise equality -----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("chunk", (1, 16, 24, 1000))
@@ -164,7 +164,7 @@ def test_failing_member_does_not_change_other_members():
     same(found, sweep(over, model, members=20, chunk=8))
 
 
-# --- what is swept --------------------------------------------------------------------------------------------------
+# --- swept values ---------------------------------------------------------------------------------------------------
 
 
 def over_of(over, members=None, combine=None, seed=0, names=("x", "y")):
@@ -285,7 +285,7 @@ def test_programs_for_starts_are_compiled_once():
     assert block_module._project_by_search not in compiled
 
 
-# --- how they end ---------------------------------------------------------------------------------------------------
+# --- failures of members --------------------------------------------------------------------------------------------
 
 
 @pytest.mark.slow
@@ -311,7 +311,7 @@ def test_member_that_needs_too_many_steps_is_reported():
     assert found.failures[0].reason == REASONS[2] and 0 < found.failures[0].t < TS[-1]
 
 
-# --- what is kept ---------------------------------------------------------------------------------------------------
+# --- stored results -------------------------------------------------------------------------------------------------
 
 
 def test_keep_end_stores_the_last_sample(forty):
@@ -391,7 +391,7 @@ def test_progress_meter_counts_failed_members(capsys):
     assert not said.out and "3.00/3.00" in said.err and "failed=1" in said.err
 
 
-# --- by whom --------------------------------------------------------------------------------------------------------
+# --- executors and memory -------------------------------------------------------------------------------------------
 
 
 def test_executor_gives_the_same_results(forty):

@@ -383,7 +383,7 @@ def test_dataset_has_names_and_units_and_reads_lazily(whole, monkeypatch):
     np.testing.assert_array_equal(data.where(data.result == 0, drop=True).q, q)
 
 
-# --- killed ---------------------------------------------------------------------------------------------------------
+# --- killed processes -----------------------------------------------------------------------------------------------
 
 SCRIPT = """
 import sys

@@ -232,7 +232,7 @@ def test_a_loop_is_closed_with_undeformed_bodies(monkeypatch):
     np.testing.assert_allclose(np.concatenate([q[2:], v[2:]]), 0.0, rtol=0, atol=1e-12)
     guide = {"pin": Revolute("ground", "rod"), "guide": PointOnLine("ground", "rod.middle", axis="x")}
     guided = uk.Mechanism({"rod": beam(nodes={"middle": 0.5})}, guide, gravity=(0, 0, 0))
-    monkeypatch.setattr("ukjax._mechanism.mechanism.project", None)  # its programs take most of the time, and find none
+    monkeypatch.setattr("ukjax._mechanism.mechanism.project", None)  # it compiles for long, and finds no start
     with pytest.warns(UserWarning, match="does not exist with undeformed flexible bodies, .*: rod_mode1"):
         guided.start({"pin": 0.01})
 

@@ -706,6 +706,6 @@ def on(more):
 
 
 @pytest.mark.parametrize(("mistake", "message"), MISTAKES)
-def test_bad_input_raises_an_error_that_names_it(mistake, message):
+def test_bad_input_raises(mistake, message):
     with pytest.raises(ValueError, match=message):
         mistake()

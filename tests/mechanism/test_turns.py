@@ -153,7 +153,7 @@ def test_start_satisfies_a_drive_of_a_joint_that_closes_a_loop():
 
 
 def test_start_accepts_a_joint_that_closes_a_loop_by_name():
-    """Its angle over several turns and its rate are met, and so are those of the wheel coupled to it."""
+    """Its angle over several turns and its rate have the requested values, and the coupled wheel follows."""
     mechanism = geared(3.0, jnp.zeros(()))
     assert mechanism.coordinates[-1] == ("two", "rad")
     q, v = mechanism.start({"two": 37.5}, {"two": 6.0})
