@@ -31,8 +31,8 @@ def word(name):
 class Compiled:
     """The same file in MuJoCo: a state, and the map of velocities, v = N v_mujoco.
 
-    MuJoCo's angular velocities are about body axes, those of ukjax about axes of the joint in the parent. Ṅ v_mujoco =
-    R (ω × ω) is 0.
+    MuJoCo's angular velocities are about body axes, those of ukjax about axes of the joint in the parent. The term Ṅ
+    v_mujoco = R (ω × ω) is 0.
     """
 
     def __init__(self, path, mechanism, qpos=None):

@@ -53,7 +53,6 @@ def rng():
 
 @pytest.fixture(scope="module", autouse=True)
 def forget_compiled_programs():
-    """Clear compiled programs of earlier modules: later ones do not use them, and a process can map only a limited
-    number."""
+    """Clear compiled programs: later modules do not use them, and a process can map only a limited number."""
     yield
     jax.clear_caches()

@@ -45,8 +45,8 @@ def test_unstable_equilibrium_with_a_fixed_coordinate():
 
 @pytest.mark.slow
 def test_nearest_of_many_equilibria():
-    """Any position of the cart is an equilibrium: the cart stays, and the pole moves to the nearest one in the metric
-    of M."""
+    """Any position of the cart is an equilibrium: the cart stays, and the pole moves to the nearest one in the M
+    metric."""
     found = uk.equilibrium(cart_pole(), [0.2, 0.2, 0.45])
     np.testing.assert_allclose(found.q, [0.2, 0.2, 0.5], **EXACT)
     assert not found.stable

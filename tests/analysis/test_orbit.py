@@ -88,8 +88,8 @@ def test_forced_oscillator_response_and_multipliers_match_closed_form():
 
 
 def test_orbit_that_advances_by_a_turn():
-    """A spherical pendulum on a cone, ω² = g / cos θ; deviations oscillate with sqrt(4 − 3 sin²θ) ω in rotating
-    axes."""
+    """A spherical pendulum on a cone, ω² = g / cos θ; in rotating axes, deviations oscillate with sqrt(4 − 3 sin²θ)
+    ω."""
     theta, gravity = 0.6, 9.81
     rate = np.sqrt(gravity / np.cos(theta))
 
@@ -138,8 +138,8 @@ def test_search_without_a_periodic_motion_raises():
 def test_multipliers_of_a_ball_on_a_vibrating_table():
     """One bounce in each period T of the table, at the phase where its speed is w: g T/2 − w = e (g T/2 + w).
 
-    Deviations after an impact pass a flight of T and an impact, whose time they change. The product of the multipliers
-    is e².
+    Deviations after an impact pass a flight of T and an impact, whose time they change. The multipliers have the
+    product e².
     """
     g, e, omega, size = 9.81, 0.8, 2 * np.pi, 0.2
     period = 2 * np.pi / omega

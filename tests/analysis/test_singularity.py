@@ -41,8 +41,7 @@ def pose_of(x, y, left=1.0, right=-1.0):
 
 
 def closed_form(q):
-    """Return the matrices of Gosselin and Angeles: rows uᵢ · ẋ = (uᵢ · θᵢ-direction) θ̇ᵢ, with uᵢ along the lower
-    links."""
+    """Return the matrices of Gosselin and Angeles: rows uᵢ · ẋ = (uᵢ · θᵢ-direction) θ̇ᵢ, uᵢ along the lower links."""
     rows, drives = [], []
     for shoulder, elbow in (q[:2], q[2:]):
         u = np.array([np.cos(shoulder + elbow), np.sin(shoulder + elbow)])

@@ -79,8 +79,7 @@ sys.exit(main("{words}".split()))
 
 
 def run(script, folder):
-    """Return seconds from the signal to its handling and to the end of the process, the exit code, and standard
-    error."""
+    """Return seconds from the signal to its handling and to the end of the process, the exit code, and stderr."""
     environment = os.environ | {"XDG_CACHE_HOME": str(folder), "EQX_ON_ERROR": "off"}
     done = subprocess.run(
         [sys.executable, "-c", HEAD + script], capture_output=True, text=True, timeout=150, cwd=folder, env=environment

@@ -337,8 +337,8 @@ def test_impacts_accumulate_at_late_times(start=1e9):
 def test_load_that_varies_at_rest_gives_the_same_motion_as_small_fixed_steps():
     """Adaptive steps of a body at rest are long.
 
-    A load 2 m g sin(20 t) lifts a body three times in a second. Friction of 1 N is below 1.5 sin(20 t) N a part of the
-    time.
+    A load 2 m g sin(20 t) lifts a body three times in a second. Friction of 1 N is exceeded by 1.5 sin(20 t) N at
+    times.
     """
     ts = [0.0, 1.0]
     lifted = uk.System(
@@ -364,11 +364,10 @@ def test_start_inside_a_contact_fails_under_jit():
 
 
 def test_motion_with_a_grazing_contact_is_not_differentiable():
-    """A ball is thrown at a ceiling at 1 m. At the speed that just reaches it, the slope of height by speed is
-    infinite.
+    """A ball is thrown at a ceiling at 1 m. Where it just reaches it, its height has an infinite slope by the speed.
 
-    The eight speeds: the exact one, two relative deviations of ±1e-10, two of ±1e-6, an impact, no contact, and a rise
-    of 5 mm above the ceiling, with an impact between two samples.
+    The eight speeds: the exact one, relative deviations of ±1e-10 and ±1e-6, an impact, no contact, and a rise of 5 mm
+    above the ceiling, with an impact between two samples.
     """
     ceiling = uk.Unilateral(lambda t, q: 1 - q[0], restitution=0.5)
     throw = uk.System(uk.MassForce(jnp.eye(1), lambda t, q, v: jnp.array([-G])), ceiling)

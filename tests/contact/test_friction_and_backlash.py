@@ -17,7 +17,7 @@ def test_period_of_stick_slip_on_a_belt_matches_closed_form():
     """m = k = 1 on a belt of speed V.
 
     The mass sticks until x = S. Then it slips about x = K as a sine until its speed is V again, at x = 2 K − S. With d
-    = S − K, slip lasts 2π − 2 atan(d/V), and sticking 2 d/V.
+    = S − K, it slips for 2π − 2 atan(d/V) and sticks for 2 d/V.
     """
     V, K, S = 0.5, 1.0, 1.6
     belt = uk.System(uk.MassForce(jnp.eye(1), lambda t, q, v: -q), uk.Coulomb(lambda t, q, v: v - V, limit=K, static=S))

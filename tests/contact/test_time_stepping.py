@@ -73,8 +73,8 @@ def test_friction_oscillator_matches_half_cosines_and_stops():
 def test_bar_dropped_on_one_end_comes_to_rest_or_conserves_energy():
     """Without restitution, both ends carry the bar at rest, within the distance that gravity moves it in a step.
 
-    With restitution 1 its energy is constant: projection adds none where an impulse at one end moves the other into the
-    floor.
+    With restitution 1 its energy is constant: an impulse at one end moves the other into the floor, and projection of
+    this end adds no energy.
     """
     M = jnp.diag(jnp.array([3.0, 0.05]))
     ends = lambda t, q: q[0] + jnp.array([-0.2, 0.2]) * jnp.sin(q[1]) - 0.1 * jnp.cos(q[1])

@@ -237,7 +237,7 @@ def test_inverse_dynamics_of_a_closed_loop_returns_the_inputs(rng):
 
 
 def uncertain_plant():
-    """A mass of 1.3 kg (the law assumes 1 kg) with friction and a disturbance that the law does not know; task v = sin
+    """A mass of 1.3 kg, 1 kg in the law, with a friction and a disturbance that the law does not know; task v = sin
     q."""
     plant = uk.System(uk.MassForce([[1.3]], lambda t, q, v: 0.5 * jnp.sin(3 * t) - 0.4 * v))
     nominal = uk.System(uk.MassForce([[1.0]], lambda t, q, v: jnp.zeros(1)))

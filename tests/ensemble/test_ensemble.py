@@ -350,8 +350,7 @@ HEIGHTS = np.array([0.25, 2.0, 6.0])
 
 
 def falling_balls(restitution=0.8, **given):
-    """Three falling balls. Within 1 s the first bounces three times, the second once, and the third does not reach the
-    ground."""
+    """Simulate three falling balls. Within 1 s the first bounces three times, the second once, and the third never."""
     reset = lambda t, q, v: -restitution * v
     floor = uk.Event(lambda t, q, v: q[0], "falling", reset=reset, name="floor")
     apex = uk.Event(lambda t, q, v: v[0], "falling", ends=False, name="apex")

@@ -1,5 +1,4 @@
-"""Andrews' squeezing mechanism, against published numbers of the test set and a derivation in complex numbers in
-NumPy."""
+"""Andrews' squeezing mechanism, against published numbers of the test set and complex numbers in NumPy."""
 
 import equinox as eqx
 import jax.numpy as jnp

@@ -80,8 +80,7 @@ def names_of(system):
 
 
 def twins(name) -> tuple[Any, ...]:
-    """Return the system of the gallery, the mechanism of bodies, and the map of coordinates from the first to the
-    second."""
+    """Return the system of the gallery, the mechanism of bodies, and the map of coordinates from first to second."""
     twin, (build, place, _) = uk.systems.named(name), REBUILT[name]
     mechanism = build(twin)
     return twin, mechanism, place or (lambda q: q[jnp.array([names_of(twin).index(x) for x in names_of(mechanism)])])

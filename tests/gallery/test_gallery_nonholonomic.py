@@ -173,8 +173,7 @@ def test_tumbling_body_matches_euler_equations(body):
 
 
 def test_acceleration_with_a_singular_mass_matrix_matches_closed_form(body, rng):
-    """ü = ½ Eᵀ J⁻¹ (J ω × ω) − ¼ |ω|² u. A body with additional inertia of |u|, with regular M, has the same
-    acceleration."""
+    """ü = ½ Eᵀ J⁻¹ (J ω × ω) − ¼ |ω|² u, also for a body with additional inertia of |u|, whose M is regular."""
     mechanism, _ = body
     J = np.array([1.0, 2.0, 3.0])
     u = rng.normal(size=4)

@@ -145,8 +145,7 @@ def test_limit_cycle_of_the_woodpecker(motions):
 def slider_crank_by_scipy(ts):
     """Return the angles of crank and rod of the slider-crank with clearance, by SciPy, in two coordinates.
 
-    The slider does not turn, because both corners of a side touch together. Flight, impact, and sliding at y = ±c
-    alternate.
+    The slider does not turn: both corners of a side touch together. Flight, impact, and sliding at y = ±c alternate.
     """
     l1, l2, c, e, mu, g = 0.153, 0.306, 0.001, 0.4, 0.01, 9.81
     m1, m2, m3, J1, J2 = 0.038, 0.038, 0.076, 7.4e-5, 5.9e-4
@@ -209,8 +208,7 @@ def slider_crank_by_scipy(ts):
 def test_slider_crank_with_clearance_matches_scipy(motions):
     """The published value, 3.054328 revolutions after 0.2 s (1.486722 after 0.0998 s), is not used.
 
-    With it, energy grows from 7.496 to 8.593 J, although only gravity, impacts and friction act, so that it cannot
-    grow.
+    With it, energy grows from 7.496 to 8.593 J, although gravity, impacts and friction cannot increase it.
     """
     motion = motions("clearance_slider_crank")
     other = slider_crank_by_scipy(np.asarray(motion.t[1:]))

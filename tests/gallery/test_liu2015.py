@@ -48,8 +48,8 @@ def task_rows(t, rows):
 
 
 def exact_control(t, theta, v, acceleration):
-    """Return the least-norm u of Nᵀ (M q̈ − Q − B u) = 0, where N spans the motions that the loop allows
-    (d'Alembert)."""
+    """Return the least-norm u of Nᵀ (M q̈ − Q − B u) = 0 (d'Alembert), where N spans the motions that the loop
+    allows."""
     M, Q, rows = links(theta, v)
     N = np.linalg.svd(rows["loop"][0])[2][2:].T
     return np.linalg.pinv(N.T @ B) @ N.T @ (M @ acceleration - Q)

@@ -1,7 +1,6 @@
 """The parallel robots of Han et al. 2020 and its companion paper.
 
-They are compared with multiplier equations in joint coordinates and d'Alembert's principle at the end point, both in
-NumPy.
+NumPy references are multiplier equations in joint coordinates, and d'Alembert's principle at the end point.
 """
 
 from typing import Any
@@ -27,8 +26,7 @@ TURNS = np.array([[1.0, 0.0], [1.0, 1.0]])  # absolute angles of both links from
 
 
 def parts(i, q, v):
-    """Return data of chain i: for both centres and the end, the Jacobian (2,) and the bias acceleration, complex; and
-    M, C q̇."""
+    """Return, for both centres and the end of chain i, Jacobian (2,) and bias acceleration, complex; and M, C q̇."""
     e, w = np.exp(1j * TURNS @ q), TURNS @ v
     arms = np.array([[R[i, 0], 0], [L, R[i, 1]], [L, L]])
     J = 1j * (arms * e) @ TURNS

@@ -48,8 +48,7 @@ def mechanism():
 
 
 def test_wrench_is_the_energy_gradient_and_is_opposite_on_the_two_bodies(mechanism):
-    """Compare with central differences of the energy, with rotation vectors of SciPy, for small displacements of each
-    body."""
+    """Compare with central differences of the energy (rotation vectors of SciPy), for displacements of each body."""
     q = np.asarray(Q)
     assert np.linalg.norm(deflection(q)[0][3:]) > 1
     energy = lambda q: np.sum(K * (deflection(q)[0] - REST) ** 2 / 2 - PRELOAD * (deflection(q)[0] - REST))

@@ -103,8 +103,7 @@ def test_rows_of_a_loop_do_not_depend_on_the_body_that_carries_it(rng):
 
 @pytest.mark.slow
 def test_start_in_single_precision_satisfies_the_constraints():
-    """In float32, rounding once left a row of almost zeros that had full rank for positions only, and no start was
-    found."""
+    """In float32, rounding once left a row of almost zeros, of full rank for positions only, and no start was found."""
     script = """
 import warnings, numpy as np, ukjax as uk
 warnings.simplefilter("ignore")

@@ -148,8 +148,7 @@ def test_M_and_Q_match_systems_of_point_masses():
 
 @pytest.mark.parametrize("kind", [kind for kind in kinds.__dict__.values() if isinstance(kind, type)])
 def test_residual_coordinates_and_velocities_of_a_joint_are_consistent(kind):
-    """A joint's residual is zero at its poses, its coordinates are read back, and its velocities are rates of its
-    pose."""
+    """A joint's residual is zero at its poses, its coordinates are read back, its velocities are rates of its pose."""
     if not issubclass(kind, kinds.AbstractJoint) or kind is kinds.AbstractJoint:
         return
     more: dict = {"lead": 0.3} if kind is Screw else {}
@@ -319,8 +318,7 @@ def test_hinge_reactions_of_a_pendulum_match_closed_form():
 
 @pytest.mark.parametrize("angle", (1.5, 2.5))
 def test_slider_crank_start_is_upright_without_extra_turns(angle):
-    """The search starts with all links in line. The slider must not be upside down, and no joint angle beyond a
-    turn."""
+    """The search starts with all links in line. The slider must not be upside down, no joint beyond one turn."""
     q, _ = slider_crank().start({"motor": angle})
     close(jnp.sum(q), 0.0, 1e-10)
     assert np.all(np.abs(np.asarray(q)) < 2 * np.pi)
