@@ -1,4 +1,4 @@
-"""Files of MJCF as MuJoCo has them, beside ours."""
+"""MJCF files: models of ukjax against MuJoCo."""
 
 import re
 import warnings
@@ -15,7 +15,7 @@ from ukjax._rotation import of_quaternion
 mujoco = pytest.importorskip("mujoco")
 
 ROUNDING = 1e-12
-"""Beside the largest entry: two recursions in double precision, of up to thirty bodies."""
+"""Relative to the largest entry: rounding of two recursions in double precision, for up to thirty bodies."""
 
 
 def loaded(path, **how) -> Any:
@@ -29,8 +29,11 @@ def word(name):
 
 
 class Compiled:
-    """The same file in MuJoCo: a state of it, and how ours goes with its own, v = N v_mujoco: its rates of turning are
-    about the body's axes, ours about those of the joint in the parent. Ṅ v_mujoco = R (ω × ω) is 0."""
+    """The same file in MuJoCo: a state, and the map of velocities, v = N v_mujoco.
+
+    MuJoCo's angular velocities are about body axes, those of ukjax about axes of the joint in the parent. The term Ṅ
+    v_mujoco = R (ω × ω) is 0.
+    """
 
     def __init__(self, path, mechanism, qpos=None):
         self.model = mujoco.MjModel.from_xml_path(str(path))

@@ -1,17 +1,17 @@
-"""Double precision, shape annotations that are checked, and random numbers that are the same every time.
+"""Settings of all tests: double precision, checked shape annotations, and reproducible random numbers.
 
-XLA takes most of the time of most tests, and compiles in half of it what it is not asked to make fast. Those marked
-``optimised`` are run with XLA as it is, XLA_FLAGS="", where they are slow: the notebooks, the README's examples, what
-has to be the same to the last bit.
+XLA takes most of the time of most tests, and compiles in half the time without its costly optimisations. Tests marked
+``optimised`` are slow without them and run with the default options, XLA_FLAGS="": the notebooks, the examples of the
+README, and results that must be bitwise equal.
 
-NumPy's matrices are small here: threads that wait for a share of them take time from the other tests.
+NumPy's matrices are small here, and NumPy's threads would slow down the other tests.
 """
 
 import gc
 import os
 from importlib.metadata import version
 
-os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # before it is loaded: by processes of pytest-xdist, in all cases
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # before NumPy is loaded, by processes of pytest-xdist in all cases
 
 import jax
 import jaxtyping
@@ -20,17 +20,17 @@ import pytest
 
 import ukjax._kernel  # noqa: F401  before the hook: it handles numbers one by one, and so many checks would take minutes
 
-# Left in place: the public names are imported when first used, so most modules are imported later than this one.
+# The hook stays installed: public names are imported at first use, most modules therefore later.
 if not jaxtyping.config.jaxtyping_disable:
     jaxtyping.install_import_hook("ukjax", "beartype.beartype")
 
 import ukjax  # noqa: E402
 
 IN_HASTE = "--xla_backend_optimization_level=0"
-if tuple(map(int, version("jaxlib").split(".")[:2])) < (0, 11):  # later ones know of no such flag, and end
+if tuple(map(int, version("jaxlib").split(".")[:2])) < (0, 11):  # later versions do not accept this flag, and stop
     IN_HASTE += " --xla_cpu_use_fusion_emitters=false"
-    IN_HASTE += " --xla_cpu_parallel_codegen_split_count=1"  # each piece costs time, and each core has its own tests
-os.environ.setdefault("XLA_FLAGS", IN_HASTE)  # before anything is computed
+    IN_HASTE += " --xla_cpu_parallel_codegen_split_count=1"  # each piece costs time, and each core has other tests
+os.environ.setdefault("XLA_FLAGS", IN_HASTE)  # before JAX computes
 
 ukjax.enable_float64()
 
@@ -40,7 +40,7 @@ if "VJP" in vars(jax._src.api):  # pyright: ignore[reportAttributeAccessIssue]
 
 
 def pytest_collection_finish():
-    """What is imported by now stays: looking for what could go, again and again, is a twentieth of the time."""
+    """Freeze the imported objects: garbage collection of them would take a twentieth of the time."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(200_000, 20, 100)
@@ -53,6 +53,6 @@ def rng():
 
 @pytest.fixture(scope="module", autouse=True)
 def forget_compiled_programs():
-    """Compiled programs of earlier modules are of no use to later ones, and a process can map only so many."""
+    """Clear compiled programs: later modules do not use them, and a process can map only a limited number."""
     yield
     jax.clear_caches()

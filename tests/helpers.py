@@ -1,4 +1,4 @@
-"""Second opinions in NumPy, SciPy and mpmath. Nothing here knows ukjax."""
+"""Independent computations in NumPy, SciPy and mpmath. This file does not import ukjax."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -11,11 +11,11 @@ import scipy.linalg
 EPS = 2.0**-52
 DIGITS = 50
 
-# --- the constrained motion, by other ways -------------------------------------------------------------------------
+# --- the constrained motion, by other methods ----------------------------------------------------------------------
 
 
 def printed_formula(M, Q, A, b, c=None):
-    """q̈ as Udwadia and Kalaba print it, with M^(1/2) and a pseudoinverse; also Qᶜ_ideal and Qᶜ_nonideal."""
+    """Return q̈ as printed by Udwadia and Kalaba, with M^(1/2) and a pseudoinverse; also Qᶜ_ideal and Qᶜ_nonideal."""
     root = np.real(scipy.linalg.sqrtm(M))
     inverse_root = np.linalg.inv(root)
     B = A @ inverse_root
@@ -129,19 +129,19 @@ def hard_case(rng: np.random.Generator, n: int, m: int) -> HardCase:
         mass[massive:] = 0
     M = coordinate[:, None] * (axes * mass) @ axes.T * coordinate
     M = (M + M.T) / 2
-    C, R = np.round(C * 2**12) / 2**12, np.round(R * 2**12) / 2**12  # so few bits that the product has no rounding
+    C, R = np.round(C * 2**12) / 2**12, np.round(R * 2**12) / 2**12  # few bits: the product has no rounding
     b = C @ rng.normal(size=rank) if rng.random() < 0.5 else rng.normal(size=m)
     return HardCase(M, rng.normal(size=n), C @ R, b, C, R, massive)
 
 
 def exact_acceleration(case: HardCase) -> np.ndarray:
-    """q̈ to 50 digits, rounded once."""
+    """Return q̈ computed to 50 digits and rounded once."""
     with mpmath.workdps(DIGITS):
         return np.array([float(x) for x in exact_motion(case.M, case.Q, case.C, case.R, case.b)])
 
 
 def exact_motion(M: Any, Q: Any, C: Any, R: Any, b: Any) -> list[Any]:
-    """q̈ for A = C R in mpmath's present precision: y = C⁺ b, then [M Rᵀ; R 0] [q̈; ν] = [Q; y]."""
+    """Return q̈ for A = C R in mpmath's current precision: y = C⁺ b, then [M Rᵀ; R 0] [q̈; ν] = [Q; y]."""
     n, r = len(Q), len(R)
     if r == 0:
         return list(mpmath.lu_solve(_matrix(M), _matrix(Q)))

@@ -1,4 +1,4 @@
-"""Small systems whose motion is known by other means."""
+"""Small systems whose motion is known in other ways."""
 
 from typing import Any, ClassVar
 
@@ -38,7 +38,8 @@ class Pendulum(uk.AbstractSystem):
 
 
 def pendulum_exact(t):
-    """x, y of A01: length 1 m, released level at rest; Jacobi's functions with k = sin 45°."""
+    """Return x, y of A01: length 1 m, released from rest at the level of its pivot; Jacobi's functions with k = sin
+    45°."""
     k2 = 0.5
     sn = ellipj(ellipk(k2) - np.sqrt(GRAVITY) * np.asarray(t), k2)[0]
     theta = -2 * np.arcsin(np.sqrt(k2) * sn)
@@ -46,7 +47,7 @@ def pendulum_exact(t):
 
 
 def redundant_only_on_the_constraint():
-    """The pendulum's rod once as it is and once times a function of q: two rows whose rank is 1 only where q q = 1."""
+    """The row of the pendulum's rod, and its product with a function of q: the rank is 1 only where q q = 1."""
     rod = lambda t, q: q @ q - 1
     again = lambda t, q: jnp.exp(q[0] + q[1]) * rod(t, q)
     energies = uk.Lagrangian(lambda t, q, v: v @ v / 2, lambda t, q: GRAVITY * q[1])
@@ -54,7 +55,7 @@ def redundant_only_on_the_constraint():
 
 
 def four_bar():
-    """Benchmark A02 with one window, as three angles from the vertical: model, q0, v0, and the exact angle θ(t)."""
+    """Benchmark A02 with one window, with three angles from the vertical: model, q0, v0, and the exact angle θ(t)."""
 
     def ends(q):
         rods = jnp.stack([jnp.sin(q), jnp.cos(q)], axis=-1)
@@ -80,7 +81,7 @@ def four_bar():
 
 
 def in_velocities(system: Any, q: Any, rate: Any, acceleration: Any = None) -> Any:
-    """v, and v̇ if q̈ is given, with q̇ = N(q) v and q̈ = N v̇ + Ṅ v, by least squares."""
+    """Return v, and v̇ if q̈ is given, by least squares: q̇ = N(q) v and q̈ = N v̇ + Ṅ v."""
     if system.kinematic_map is None:
         return rate if acceleration is None else (rate, acceleration)
     N = jax.jacfwd(lambda v: system.kinematic_map(q, v))(jnp.zeros(system.tree.n))

@@ -1,4 +1,4 @@
-"""Random functions of loops, choices and arrays that are read and changed at an index, one in another."""
+"""Random functions with nested loops, conditionals, and arrays that are read and changed at an index."""
 
 import jax.numpy as jnp
 import numpy as np
@@ -16,7 +16,7 @@ class Maker:
         self.rng, self.left = np.random.default_rng(seed), statements
 
     def index(self, length):
-        """A place in an axis, or beyond it."""
+        """Return an index of an axis, or one out of range."""
         c = int(self.rng.integers(0, length + 2))
         ways = (
             lambda s: jnp.asarray(c),
@@ -28,7 +28,7 @@ class Maker:
         return ways[self.rng.integers(len(ways))]
 
     def test(self):
-        """Something that is true or not, for some members alone or for all."""
+        """Return a condition, with a value for all members or for each."""
         c = float(self.rng.normal())
         ways = (
             lambda s: s["x"][0] > c,
@@ -41,7 +41,7 @@ class Maker:
         return ways[self.rng.integers(len(ways))]
 
     def block(self, depth=0):
-        """A few statements."""
+        """Return a block of a few statements."""
         parts = [self.statement(depth) for _ in range(int(self.rng.integers(1, 4)))]
 
         def run(s):
@@ -99,7 +99,7 @@ def _near(s, row):
 
 
 def _counted(body, test, most):
-    """A loop of so many turns, and one for each k, at most."""
+    """Return a loop of at most ``most + k`` iterations, which ends where ``test`` is false."""
 
     def run(s):
         goes_on = lambda s: (s["turns"] < most + s["k"]) & test(s)
@@ -110,7 +110,7 @@ def _counted(body, test, most):
 
 
 def _over_rows(body):
-    """A loop over the entries of an array that it changes, which are needed again after it."""
+    """Return a loop over the entries of an array that it changes and that is used again afterwards."""
 
     def turn(s, row):
         s = body(_near(s, row))
@@ -124,7 +124,7 @@ def _over_rows(body):
 
 
 def _stacking(body, index, table, m, reverse):
-    """A loop that keeps what was there before each turn, and after it."""
+    """Return a loop that stores the state before and after each iteration."""
 
     def turn(s, row):
         after = body(_near(s, row))
@@ -141,7 +141,7 @@ def _stacking(body, index, table, m, reverse):
 
 
 def random_function(seed: int):
-    """A function of x (3,) and a whole number k."""
+    """Return a function of x (3,) and a whole number k."""
     maker = Maker(seed)
     blocks = [maker.block() for _ in range(3)]
 

@@ -1,4 +1,4 @@
-"""Systems whose linear analysis is known in closed form."""
+"""Systems whose linear analysis has a closed form."""
 
 import jax.numpy as jnp
 import numpy as np
@@ -9,7 +9,7 @@ GRAVITY = 9.81
 
 
 def hanging_chain(N, doubled=False):
-    """N points of unit mass in (x, y), on massless rods of unit length below each other."""
+    """N points of unit mass in (x, y), connected in series by massless rods of unit length."""
 
     def rods(t, q):
         points = jnp.concatenate([jnp.zeros((1, 2)), q.reshape(N, 2)])
@@ -27,11 +27,11 @@ def hanging(N):
 
 
 def four_bars(N):
-    """N windows of rods of unit mass and length, hanging, with a rod's angle and centre as coordinates.
+    """N four-bar windows of hanging rods of unit mass and length; the coordinates are angle and centre of each rod.
 
-    The N + 1 rockers and N couplers are pinned by two equations in each joint. All rockers are parallel: of these
-    equations some are redundant where a coupler leads to the next rocker. Additional equations say that couplers are
-    level, which follows from the others.
+    The N + 1 rockers and N couplers are pinned by two equations in each joint. All rockers are parallel, so that some
+    of these equations are redundant where a coupler is connected to the next rocker. Additional, redundant equations
+    make the couplers level.
     """
     rods = 2 * N + 1
     inertia = np.tile([1.0, 1.0, 1 / 12], rods)
@@ -63,7 +63,7 @@ def pendulum(length=1.0, damping=0.0, gravity=GRAVITY):
 
 
 def cart_pole(mass=0.3, length=0.5, cart=1.0, gravity=GRAVITY):
-    """A cart, and a point at the end of a massless pole, as (cart, x, y) with the pole as a constraint."""
+    """A cart with a point mass on a massless pole, in (cart, x, y); the pole is a constraint."""
     M = jnp.diag(jnp.stack([jnp.asarray(cart), jnp.asarray(mass), jnp.asarray(mass)]))
     pole = uk.Holonomic(lambda t, q: (q[1] - q[0]) ** 2 + q[2] ** 2 - length**2, name="pole")
     weight = lambda t, q, v: jnp.stack([0.0 * q[0], 0.0 * q[0], -mass * gravity + 0.0 * q[0]])

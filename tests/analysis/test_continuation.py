@@ -11,7 +11,7 @@ G, RADIUS = 9.81, 0.5
 
 
 def hoop(rate):
-    """A bead on a hoop that turns, in the plane of the hoop, with its row twice."""
+    """A bead on a rotating hoop, in the plane of the hoop; the row is written twice."""
     force = lambda t, q, v: jnp.stack([rate**2 * q[0], -G + 0 * q[0]])
     rows = lambda t, q: jnp.stack([q @ q - RADIUS**2, 2 * (q @ q - RADIUS**2)])
     return uk.System(uk.MassForce(jnp.eye(2), force), uk.Holonomic(rows, name="hoop"))
@@ -21,8 +21,10 @@ STIFFNESS, HALF, HEIGHT = 1000.0, 1.0, 0.3
 
 
 def truss(load):
-    """Von Mises' truss: a point on two springs between supports 2 m apart, in the middle plane, under a load. The load
-    is a third coordinate, whose row moves with the parameter."""
+    """Von Mises truss: a point on two springs between supports 2 m apart, in the plane of symmetry, with a load.
+
+    The load is a third coordinate, whose row depends on the parameter.
+    """
     rest = np.hypot(HALF, HEIGHT)
     energy = lambda t, q: STIFFNESS * (jnp.sqrt(HALF**2 + q[1] ** 2) - rest) ** 2
     push = lambda t, q, v: jnp.stack([0.0, -1.0, 0.0]) * q[2]
@@ -31,8 +33,8 @@ def truss(load):
 
 
 def ziegler(damping):
-    """Ziegler's column: two rods with springs and dampers in both joints, masses 2 and 1 at their ends, a force along
-    the second rod."""
+    """Ziegler's column: two rods with springs and dampers in both joints, masses 2 and 1 at their ends, and a follower
+    force along the second rod."""
 
     def kinetic(t, q, v):
         return 1.5 * v[0] ** 2 + v[1] ** 2 / 2 + jnp.cos(q[0] - q[1]) * v[0] * v[1]
@@ -46,8 +48,8 @@ def ziegler(damping):
     return family
 
 
-def test_the_fold_of_a_truss():
-    """The load (1 − L0/L) y 2k has its extremum where L³ = L0 HALF²."""
+def test_fold_of_a_von_mises_truss():
+    """The load (1 − L0/L) y 2k has an extremum where L³ = L0 HALF²."""
     branch = uk.continuation(truss, [0.0, HEIGHT, 0.0], 0.0, until=40.0)
     rest = np.hypot(HALF, HEIGHT)
     length = (rest * HALF**2) ** (1 / 3)
@@ -56,7 +58,7 @@ def test_the_fold_of_a_truss():
     assert fold.kind == "fold" and fold.period is None
     np.testing.assert_allclose([fold.parameter, fold.q[1]], [2 * STIFFNESS * (rest / length - 1) * y, y], rtol=1e-12)
     assert branch.reason == "came back to its start"
-    np.testing.assert_allclose(branch.q[-1, :2], 0, atol=1e-12)  # the flat truss, without a load
+    np.testing.assert_allclose(branch.q[-1, :2], 0, atol=1e-12)  # the flat truss without load
     heights = np.asarray(branch.q[:, 1])
     loads = 2 * STIFFNESS * (rest / np.hypot(HALF, heights) - 1) * heights
     np.testing.assert_allclose(branch.parameter, loads, rtol=0, atol=1e-9)
@@ -64,7 +66,7 @@ def test_the_fold_of_a_truss():
 
 
 def test_flutter_of_zieglers_column_with_dampers():
-    """The load 41/28 + c²/2 (H. Ziegler, Ingenieur-Archiv 20 (1952) 49), which is below that without dampers."""
+    """The load 41/28 + c²/2 (H. Ziegler, Ingenieur-Archiv 20 (1952) 49) is smaller than without dampers."""
     c = 0.1
     (hopf,) = uk.continuation(ziegler(c), [0.0, 0.0], 0.5, until=3.0).special
     assert hopf.kind == "Hopf"
@@ -75,15 +77,15 @@ def test_flutter_of_zieglers_column_with_dampers():
 
 @pytest.mark.slow
 def test_flutter_of_zieglers_column_without_dampers():
-    """Two pairs of imaginary eigenvalues meet at 7/2 − √2."""
+    """Two pairs of imaginary eigenvalues become equal at 7/2 − √2."""
     (hopf,) = uk.continuation(ziegler(0.0), [0.0, 0.0], 0.5, until=3.0).special
     assert hopf.kind == "Hopf"
     np.testing.assert_allclose(hopf.parameter, 3.5 - np.sqrt(2), rtol=1e-10)
 
 
 @pytest.mark.slow
-def test_the_pitchfork_of_a_bead_on_a_hoop():
-    """At ω² = g/R; the branch that appears there has cos θ = g/(ω² R), and leads back to it."""
+def test_pitchfork_of_a_bead_on_a_hoop():
+    """At ω² = g/R. The second branch has cos θ = g/(ω² R), and passes through the same point again."""
     branch = uk.continuation(hoop, [0.0, -RADIUS], 3.0, until=6.0)
     (point,) = branch.special
     assert point.kind == "branch point" and branch.reason == "reached the end of the interval"
@@ -96,12 +98,12 @@ def test_the_pitchfork_of_a_bead_on_a_hoop():
     (again,) = other.special
     assert again.kind == "branch point" and np.all(other.stable)
     np.testing.assert_allclose(again.parameter**2, G / RADIUS, rtol=1e-8)
-    assert other.q[0, 0] * other.q[-1, 0] < 0  # it goes on with the bead on the other side
+    assert other.q[0, 0] * other.q[-1, 0] < 0  # it continues with the bead on the other side
 
 
 @pytest.mark.slow
-def test_period_doubling_of_a_pendulum_with_a_shaken_pivot():
-    """A multiplier of the hanging pendulum crosses −1 at the Mathieu numbers b₁ and a₁."""
+def test_period_doubling_of_a_pendulum_with_a_vibrating_pivot():
+    """A multiplier of the hanging pendulum crosses −1 at the Mathieu characteristic values b₁ and a₁."""
     q = 0.5
 
     def shaken(a):
@@ -119,8 +121,8 @@ def test_period_doubling_of_a_pendulum_with_a_shaken_pivot():
 
 
 @pytest.mark.slow
-def test_periods_of_a_pendulum_over_gravity():
-    """Free period, held amplitude: T = 4 √(l/g) K(sin(θ/2)) on the whole branch, which has no special point."""
+def test_periods_of_a_pendulum_as_a_function_of_gravity():
+    """With fixed amplitude, T = 4 √(l/g) K(sin(θ/2)) on the whole branch, which has no special points."""
     swinging = lambda g: uk.System(uk.MassForce(jnp.eye(1), lambda t, q, v: -g * jnp.sin(q)))
     orbit = uk.periodic(swinging(9.81), [0.9], [0.0], 2.0, hold=("q1", "dq1"), steps=64)
     branch = uk.continuation(swinging, orbit, 9.81, until=20.0, hold=("q1", "dq1"), longest=0.3)
@@ -130,13 +132,13 @@ def test_periods_of_a_pendulum_over_gravity():
     assert branch.special == () and float(branch.parameter[-1]) == 20.0
 
 
-def test_a_stiff_spring_beside_a_soft_one_is_no_family():
+def test_branch_with_a_stiff_and_a_soft_spring():
     both = lambda p: uk.System(uk.MassForce(jnp.eye(2), lambda t, q, v: jnp.stack([p - q[0], -2e7 * q[1]])))
     branch = uk.continuation(both, [0.0, 0.0], 0.0, until=1.0)
     np.testing.assert_allclose(branch.q[:, 0], branch.parameter, atol=1e-12)
 
 
-def test_mistakes():
+def test_bad_input_raises():
     with pytest.raises(uk.InputError, match="until must differ from parameter"):
         uk.continuation(hoop, [0.0, -0.5], 3.0, until=3.0)
     with pytest.raises(uk.InputError, match=r"family must return a ukjax.System, got"):

@@ -1,4 +1,4 @@
-"""Equilibria against statics by hand, and their derivatives against closed forms."""
+"""Equilibria against statics and closed forms, with their derivatives."""
 
 import importlib
 from typing import Any
@@ -16,26 +16,26 @@ equilibrium_module = importlib.import_module("ukjax._analysis.equilibrium")
 EXACT: Any = dict(rtol=1e-10, atol=1e-10)
 
 
-def test_redundant_rods_share_their_load():
-    """From a level rod, a right angle away: the direction in which the point is free turns on the way down."""
+def test_redundant_rods_share_the_load():
+    """The search starts at a level rod, at a right angle to the equilibrium."""
     N = 1
     found = uk.equilibrium(hanging_chain(N, doubled=True), [-1.0, 0.0])
     assert found.stable
     np.testing.assert_allclose(found.q, hanging(N), **EXACT)
     np.testing.assert_allclose(found.constraint_force, np.tile([0, GRAVITY], N), **EXACT)
     assert not np.any(found.unique)
-    # Of λ₁ + 3 λ₂ = λ, the smallest are λ / 10 and 3 λ / 10.
+    # Of all solutions of λ₁ + 3 λ₂ = λ, the one of least norm is λ / 10 and 3 λ / 10.
     half = -GRAVITY * np.ones(1) / 2
     np.testing.assert_allclose(found.multipliers, [*half / 10, *3 * half[::-1] / 10], **EXACT)
 
 
 @pytest.mark.slow
-def test_held_coordinates_and_an_unstable_equilibrium():
-    """A pole upright is unstable also if its cart is held."""
+def test_unstable_equilibrium_with_a_fixed_coordinate():
+    """An upright pole is unstable also if its cart is fixed."""
     held = uk.equilibrium(cart_pole(), [0.2, 0.25, 0.45], hold="cart")
     np.testing.assert_allclose(held.q, [0.2, 0.2, 0.5], **EXACT)
     assert held.rows == ("pole", "cart as given") and np.all(held.unique) and not held.stable
-    # λ of |d|² − l² is the weight over 2 l: the slope of the constraint is 2 d. Nothing pushes the cart.
+    # λ of |d|² − l² is the weight over 2 l, because the slope of the constraint is 2 d. The force on the cart is zero.
     np.testing.assert_allclose(held.multipliers, [0.3 * GRAVITY / (2 * 0.5), 0], **EXACT)
     np.testing.assert_allclose(held.constraint_force, [0, 0, 0.3 * GRAVITY], **EXACT)
     assert len(held.linear.states) == 2
@@ -44,24 +44,27 @@ def test_held_coordinates_and_an_unstable_equilibrium():
 
 
 @pytest.mark.slow
-def test_the_nearest_of_many_equilibria():
-    """The cart may stand anywhere: it stays, and the pole moves by as much as it must, as M weighs both."""
+def test_nearest_of_many_equilibria():
+    """Any position of the cart is an equilibrium: the cart stays, and the pole moves to the nearest one in the M
+    metric."""
     found = uk.equilibrium(cart_pole(), [0.2, 0.2, 0.45])
     np.testing.assert_allclose(found.q, [0.2, 0.2, 0.5], **EXACT)
     assert not found.stable
 
 
 def hanging_from_a_spring(stiffness):
-    """A bob of unit mass on a spring from the origin, on a wall with slope 1: a 2-D statics problem."""
+    """A bob of unit mass on a spring from the origin, on a wall of slope 1: a planar problem of statics."""
     spring = lambda t, q, v: jnp.stack([-stiffness * q[0], -stiffness * q[1] - GRAVITY])
     wall = uk.Holonomic(lambda t, q: (q[1] - q[0] + 1.0) / jnp.sqrt(2.0), name="wall")
     return uk.System(uk.MassForce(np.eye(2), spring), wall, coordinates=(("x", "m"), ("y", "m")))
 
 
 @pytest.mark.slow
-def test_derivatives_by_a_parameter():
-    """On the wall y = x − 1: k x + k (x − 1) + g = 0, so x = 1/2 − g / (2 k); its force across it is
-    λ = (k y + g − k x) / √2 = (g − k) / √2."""
+def test_derivatives_of_an_equilibrium_match_closed_form():
+    """On the wall y = x − 1, k x + k (x − 1) + g = 0, so that x = 1/2 − g / (2 k).
+
+    The force across it is λ = (k y + g − k x) / √2 = (g − k) / √2.
+    """
     k = 20.0
 
     def of(stiffness):
@@ -75,15 +78,15 @@ def test_derivatives_by_a_parameter():
 
 
 @pytest.mark.slow
-def test_second_derivatives_by_a_parameter():
-    """q = g / k on a spring: the first in reverse, and that of it forward."""
+def test_second_derivative_of_an_equilibrium_matches_closed_form():
+    """q = g / k on a spring: reverse mode, then forward mode over it."""
     spring = lambda k: uk.System(uk.MassForce(np.eye(1), lambda t, q, v: GRAVITY - k * q))
     slope = jax.grad(lambda k: uk.equilibrium(spring(k), [0.0]).q[0])
     first, second = jax.jit(lambda k: jax.jvp(slope, (k,), (1.0,)))(20.0)
     np.testing.assert_allclose([first, second], [-GRAVITY / 20.0**2, 2 * GRAVITY / 20.0**3], **EXACT)
 
 
-def test_what_cannot_be_found_is_said():
+def test_bad_input_or_no_equilibrium_raises():
     falling = uk.System(uk.MassForce(np.eye(1), [1.0]))
     with pytest.raises(uk.InputError, match="near must be closer to an equilibrium.*balance of forces"):
         uk.equilibrium(falling, [0.0])
@@ -93,8 +96,8 @@ def test_what_cannot_be_found_is_said():
         uk.equilibrium(cart_pole(), 0.5)
 
 
-def test_without_constraints_one_search_is_enough(monkeypatch):
-    """Rounding of the force at the point that is found is no reason to search again."""
+def test_equilibrium_without_constraints_needs_one_search(monkeypatch):
+    """Rounding of the force at the solution must not cause a second search."""
     searches, search = [], equilibrium_module._balanced
     monkeypatch.setattr(equilibrium_module, "_balanced", lambda *given: searches.append(given) or search(*given))
     spring = uk.System(uk.MassForce(jnp.eye(1), lambda t, q, v: 3.0 - 50.0 * q - q**3))

@@ -1,4 +1,4 @@
-"""Linearised systems against closed forms, published eigenvalues, SciPy and finite differences of a motion."""
+"""Linearised systems against closed forms, published eigenvalues, SciPy and finite differences."""
 
 from typing import Any
 
@@ -17,7 +17,7 @@ EXACT: Any = dict(rtol=1e-10, atol=1e-10)
 
 
 def squares(linear):
-    """ω² of the modes, in increasing order."""
+    """Return ω² of the modes, in increasing order."""
     return np.array([mode.frequency**2 for mode in linear.modes])
 
 
@@ -25,7 +25,7 @@ def squares(linear):
 
 
 def test_modes_of_a_hanging_chain_are_the_zeros_of_a_laguerre_polynomial():
-    """Daniel Bernoulli's chain of N points. Its rows are written twice, scaled and in another order."""
+    """Daniel Bernoulli's chain of N points. The rows are written twice, scaled and in another order."""
     N = 3
     linear = uk.linearize(hanging_chain(N, doubled=True), hanging(N))
     zeros = np.polynomial.laguerre.lagroots([0] * N + [1])
@@ -33,11 +33,11 @@ def test_modes_of_a_hanging_chain_are_the_zeros_of_a_laguerre_polynomial():
     np.testing.assert_allclose(squares(linear), GRAVITY * np.sort(zeros), **EXACT)
     assert all(abs(mode.damping) < 1e-12 for mode in linear.modes)
     across, along = linear.modes[0].shape.reshape(N, 2).T
-    assert np.all(np.real(across) > 0.1) and np.all(along == 0)  # all points swing to the same side, none up or down
+    assert np.all(np.real(across) > 0.1) and np.all(along == 0)  # all to the same side, none up or down
 
 
 @pytest.mark.parametrize("N", (2, pytest.param(40, marks=pytest.mark.slow)))
-def test_windows_of_four_bars_with_redundant_rows_swing_as_one_pendulum(N):
+def test_four_bar_windows_with_redundant_rows_have_one_mode(N):
     system, q = four_bars(N)
     q = q.ravel()
     linear = uk.linearize(system, q)
@@ -48,10 +48,10 @@ def test_windows_of_four_bars_with_redundant_rows_swing_as_one_pendulum(N):
 
 
 @pytest.mark.slow
-def test_a_steadily_turning_body_on_a_quaternion():
-    """A free body that turns about its axis of symmetry: its axis nutates at the rate (C/A − 1) ω₃ in the body.
+def test_eigenvalues_of_a_steadily_spinning_body():
+    """A free body spins about its axis of symmetry: in the body, the axis nutates at the rate (C/A − 1) ω₃.
 
-    Six states: three displacements and three angular velocities, in axes that turn with the body.
+    Six states: three displacements and three angular velocities, in body axes.
     """
     A, C, spin = 2.0, 3.0, 1.5
     inertia = jnp.diag(jnp.array([A, A, C]))
@@ -59,14 +59,14 @@ def test_a_steadily_turning_body_on_a_quaternion():
     q, v = jnp.array([1.0, 0.0, 0.0, 0.0]), jnp.array([0.0, 0.0, spin])
     linear = uk.linearize(system, q, v)
     assert len(linear.states) == 6
-    # Of displacements ξ̇ = δω − ω × ξ: ± i ω₃ and 0; of angular velocities: ± i (C/A − 1) ω₃ and 0.
+    # Displacements ξ̇ = δω − ω × ξ have ± i ω₃ and 0; angular velocities have ± i (C/A − 1) ω₃ and 0.
     expected = np.array([0, 0, 0.5 * spin, 0.5 * spin, spin, spin])
     np.testing.assert_allclose(np.sort(np.abs(linear.eigenvalues)), expected, atol=1e-7)
     assert [mode.frequency for mode in linear.modes][-2:] == pytest.approx([0.5 * spin, spin], rel=1e-12)
 
 
 def spinning(inertia, stiffness=0.0):
-    """A body on a unit quaternion with the angular velocity in its own axes, and a spring that erects its axis."""
+    """A body with a unit quaternion and the angular velocity in body axes, and a spring that makes its axis upright."""
 
     def quaternion_rate(q, w):
         x = jnp.concatenate([jnp.zeros(1), w])
@@ -82,7 +82,7 @@ def spinning(inertia, stiffness=0.0):
 
 
 @pytest.mark.slow
-def test_a_body_on_a_quaternion_vibrates_about_its_principal_axes():
+def test_body_with_a_quaternion_has_modes_about_its_principal_axes():
     """Three springs of stiffness k for small angles: ω² = k / I."""
     inertia = jnp.diag(jnp.array([1.0, 2.0, 5.0]))
     linear = uk.linearize(spinning(inertia, stiffness=3.0), [1.0, 0.0, 0.0, 0.0])
@@ -92,8 +92,8 @@ def test_a_body_on_a_quaternion_vibrates_about_its_principal_axes():
 
 
 @pytest.mark.slow
-def test_a_pivot_that_is_moved_as_prescribed():
-    """A pendulum in (x, y), whose pivot has the acceleration a (t) upwards: θ̈ = −(g + a) θ / l at the lowest point.
+def test_linearised_pendulum_with_a_prescribed_pivot():
+    """A pendulum in (x, y), whose pivot has the upward acceleration a(t): θ̈ = −(g + a) θ / l at the lowest point.
 
     The state moves with the pivot, and the constraint depends on time.
     """
@@ -111,15 +111,15 @@ def test_a_pivot_that_is_moved_as_prescribed():
 
 
 @pytest.mark.slow
-def test_a_singular_mass_matrix():
-    """A coordinate without mass that is bound to one with mass."""
+def test_modes_with_a_singular_mass_matrix():
+    """A coordinate without mass, coupled to one with mass."""
     bound = uk.Holonomic(lambda t, q: q[1] - 2 * q[0])
     system = uk.System(uk.MassForce(np.diag([2.0, 0.0]), lambda t, q, v: jnp.stack([0 * q[0], -q[1]])), bound)
     np.testing.assert_allclose(squares(uk.linearize(system, [0.0, 0.0])), [2.0], **EXACT)
 
 
-def test_an_undamped_rolling_sleigh_has_fewer_velocities_than_coordinates():
-    """Chaplygin's sleigh straight ahead at V: ω̇ = −m a V ω / (J + m a²); the other eigenvalues are 0."""
+def test_sleigh_has_fewer_velocity_states_than_coordinates():
+    """Chaplygin's sleigh moves straight at V: ω̇ = −m a V ω / (J + m a²); other eigenvalues are 0."""
     sleigh: Any = uk.systems.named("chaplygin_sleigh")
     q = jnp.zeros(3)
     v = jnp.zeros(3).at[0].set(2.0)
@@ -131,8 +131,8 @@ def test_an_undamped_rolling_sleigh_has_fewer_velocities_than_coordinates():
 
 
 @pytest.mark.slow
-def test_a_prescribed_acceleration_leaves_all_states_free():
-    """q̈₁ = −4 q₁ is imposed on accelerations, and a spring pulls q₂ to q₁: ω = 2 and 3, and four states."""
+def test_prescribed_acceleration_removes_no_states():
+    """q̈₁ = −4 q₁ is a constraint on accelerations, and a spring connects q₂ to q₁: ω = 2 and 3, with four states."""
     imposed = uk.AccelerationConstraint([[1.0, 0.0]], lambda t, q, v: -4 * q[:1])
     force = lambda t, q, v: jnp.stack([0 * q[0], -9 * (q[1] - q[0])])
     linear = uk.linearize(uk.System(uk.MassForce(np.eye(2), force), imposed), [0.0, 0.0])
@@ -157,7 +157,7 @@ def two_rods():
 
 
 @pytest.mark.slow
-def test_double_pendulum_of_bodies_and_joints_is_that_of_lagrange():
+def test_double_pendulum_of_bodies_matches_the_one_by_lagrange():
     m, l, g = MASSES, LENGTHS, GRAVITY
 
     def kinetic(t, q, v):
@@ -178,8 +178,8 @@ def test_double_pendulum_of_bodies_and_joints_is_that_of_lagrange():
 
 
 @pytest.mark.slow
-def test_a_rod_in_absolute_coordinates():
-    """A quaternion and five rows, which its velocities meet: ω² = 3 g / (2 l)."""
+def test_modes_of_a_rod_in_absolute_coordinates():
+    """A quaternion and five rows that constrain its velocities: ω² = 3 g / (2 l)."""
     rod = uk.Body(1.0, (0, 0, -0.5), (1 / 12, 1 / 12, 0.01))
     hung = uk.Mechanism({"rod": rod}, {"hinge": uk.joints.Revolute("ground", "rod", axis="y")}).in_absolute()
     linear = uk.linearize(hung, hung.start()[0])
@@ -188,8 +188,8 @@ def test_a_rod_in_absolute_coordinates():
 
 
 @pytest.mark.slow
-def test_a_deviation_from_a_motion_obeys_the_matrix():
-    """Of a swinging pendulum, no equilibrium: A at one time is ẋ for a small deviation x, by differences of motions."""
+def test_matrix_along_a_motion_matches_derivatives_of_the_closed_form():
+    """A swinging pendulum, not at equilibrium: A maps small deviations x to ẋ at one time."""
     system = pendulum(damping=0.3)
     q, v = jnp.array([0.6, -0.8]), jnp.array([0.8, 0.6])
     linear = uk.linearize(system, q, v)
@@ -198,7 +198,7 @@ def test_a_deviation_from_a_motion_obeys_the_matrix():
     assert len(at) == len(entries) == 2
 
     def rate(angle, spin):
-        """(q, v) and its rate on the circle, at a given angle."""
+        """Return (q, v) and its rate on the circle, for a given angle."""
         position = jnp.stack([jnp.sin(angle), -jnp.cos(angle)])
         tangent = jnp.stack([jnp.cos(angle), jnp.sin(angle)])
         spin_rate = -GRAVITY * jnp.sin(angle) - 0.3 * spin
@@ -215,7 +215,7 @@ def test_a_deviation_from_a_motion_obeys_the_matrix():
 
 
 def test_inputs_outputs_and_frequency_response_of_an_oscillator():
-    """H = 1 / (k − m ω² + i ω d), in a chain of names; SciPy takes the matrices as they are."""
+    """H = 1 / (k − m ω² + i ω d), with named inputs and outputs; SciPy accepts the matrices."""
     m, k, d = 1.6, 4000.0, 8.0
     system = uk.System(uk.MassForce(np.eye(1) * m, lambda t, q, v: -k * q - d * v), coordinates=(("x", "m"),))
     linear = uk.linearize(system, [0.0], inputs="x", outputs=("x", "dx"))
@@ -247,8 +247,8 @@ def test_regulator_of_a_double_integrator():
 
 
 @pytest.mark.slow
-def test_a_regulator_as_the_control_of_the_system():
-    """The pole is a constraint. The system with the law of the linear model is that model with its loop closed."""
+def test_closed_loop_with_a_regulator_is_A_minus_B_K():
+    """The pole is a constraint. The system with the linear law, linearised, is the linear model with a closed loop."""
     system = cart_pole()
     upright = jnp.array([0.0, 0.0, 0.5])
     linear = uk.linearize(system, upright, inputs="cart")
@@ -262,7 +262,7 @@ def test_a_regulator_as_the_control_of_the_system():
 
 
 @pytest.mark.slow
-def test_the_regulated_pole_returns_from_a_distance():
+def test_regulated_pole_returns_to_upright():
     system, upright = cart_pole(), jnp.array([0.0, 0.0, 0.5])
     linear = uk.linearize(system, upright, inputs="cart")
     K = linear.lqr(1.0, 0.1).K
@@ -277,7 +277,7 @@ def test_the_regulated_pole_returns_from_a_distance():
 
 
 def frequencies_by_mpmath(length):
-    """ω of a chain of two points of unit mass, on rods of this length and of unit length."""
+    """Return ω of a chain of two points of unit mass, on rods of this length and of unit length."""
     l, g = mpmath.mpf(length), mpmath.mpf("9.81")
     # Small angles: M = ((2 l², l), (l, 1)), K = g diag(2 l, 1).
     a, b, c = 2 * l**2 - l**2, -(2 * l**2 + 2 * l) * g, 2 * l * g**2
@@ -285,8 +285,8 @@ def frequencies_by_mpmath(length):
     return [mpmath.sqrt((-b - root) / (2 * a)), mpmath.sqrt((-b + root) / (2 * a))]
 
 
-def test_derivatives_of_eigenvalues_against_50_digits():
-    """The equilibrium moves with the length: the coordinates are Cartesian. First derivatives, in reverse."""
+def test_reverse_derivatives_of_eigenvalues_match_50_digits():
+    """The coordinates are Cartesian, so that the equilibrium moves with the length."""
 
     def chain(length):
         def rods(t, q):
@@ -311,7 +311,7 @@ def test_derivatives_of_eigenvalues_against_50_digits():
 
 @pytest.mark.slow
 def test_stability_chart_of_64_by_64_in_one_call():
-    """A pendulum upside down on a spring and a damper: stable where k > m g l and d > 0."""
+    """An inverted pendulum with a spring and a damper: stable where k > m g l and d > 0."""
     x, y = jnp.linspace(5.0, 15.0, 64), jnp.linspace(-0.5, 0.5, 64)
     stiffness, damping = jnp.meshgrid(x, y)
 
@@ -339,7 +339,7 @@ def test_stability_chart_of_64_by_64_in_one_call():
 
 
 @pytest.mark.slow
-def test_the_states_may_be_chosen_and_must_be_independent():
+def test_chosen_states_must_be_independent():
     system, q = cart_pole(), [0.0, 0.0, 0.5]
     default = uk.linearize(system, q)
     names = [name for name, _ in default.states[::-1]]
@@ -352,7 +352,7 @@ def test_the_states_may_be_chosen_and_must_be_independent():
         uk.linearize(system, q, states=("cart", "y", "dcart", "dx"))
 
 
-def test_wrong_states_are_named():
+def test_bad_states_raise():
     system, q = cart_pole(), [0.0, 0.0, 0.5]
     with pytest.raises(uk.InputError, match="states are too few"):
         uk.linearize(system, q, states=("cart", "dcart"))
@@ -364,7 +364,7 @@ def test_wrong_states_are_named():
         jax.jit(lambda q: uk.linearize(system, q).A)(jnp.array(q))
 
 
-def test_wrong_arguments_are_named():
+def test_bad_input_raises():
     system = pendulum()
     hanging = [0.0, -1.0]
     with pytest.raises(uk.InputError, match="on the constraints.*'rod' is 0.21"):
@@ -394,8 +394,8 @@ def height(t, q):
 
 
 @pytest.mark.slow
-def test_a_map_that_is_itself_a_constraint_is_refused():
-    """Three coordinates and two velocities, forward and turning: not all displacements are reached."""
+def test_kinematic_map_with_a_nonholonomic_constraint_raises():
+    """Three coordinates and two velocities, forward and turning: some displacements cannot be reached."""
     drive = lambda q, v: jnp.stack([v[0] * jnp.cos(q[2]), v[0] * jnp.sin(q[2]), v[1]])
     system = uk.System(
         uk.MassForce(np.eye(2), [0.0, 0.0]), kinematic_map=drive, velocities=(("speed", "m/s"), ("turn", "rad/s"))

@@ -1,4 +1,4 @@
-"""Periodic motions and their multipliers against closed forms, published digits and SciPy."""
+"""Periodic motions and their multipliers against closed forms, published numbers and SciPy."""
 
 import jax
 import jax.numpy as jnp
@@ -17,15 +17,15 @@ def twice(t, q):
 PENDULUM = uk.System(
     uk.MassForce(np.eye(2), [0.0, -9.81]), uk.Holonomic(twice, name="rod"), coordinates=(("x", "m"), ("y", "m"))
 )
-"""A point on a rod, with the same row twice."""
+"""A point on a rod, with a repeated row."""
 
 
-def test_the_period_of_a_pendulum_is_the_elliptic_integral():
-    """From rest at arctan(4/3), and its derivative by gravity, in the angle."""
+def test_period_of_a_pendulum_matches_the_elliptic_integral():
+    """From rest at arctan(4/3). The derivative by gravity uses the angle as coordinate."""
     orbit = uk.periodic(PENDULUM, [0.8, -0.6], [0.0, 0.0], 2.0, hold=("x", "dx"))
     exact = 4 / np.sqrt(9.81) * scipy.special.ellipk(np.sin(np.arctan2(0.8, 0.6) / 2) ** 2)
     np.testing.assert_allclose(orbit.period, exact, rtol=1e-13)
-    assert orbit.monodromy.shape == (2, 2) and orbit.stable  # two states, with four coordinates and velocities
+    assert orbit.monodromy.shape == (2, 2) and orbit.stable  # two states; q and v have four numbers
     np.testing.assert_allclose(orbit.multipliers, 1, atol=1e-6)  # double: time and energy
     np.testing.assert_allclose(np.linalg.det(orbit.monodromy), 1, rtol=1e-11)
     np.testing.assert_allclose(orbit.q, [0.8, -0.6], atol=1e-14)
@@ -43,8 +43,8 @@ def test_the_period_of_a_pendulum_is_the_elliptic_integral():
 VAN_DER_POL = uk.System(uk.MassForce(jnp.eye(1), lambda t, q, v: (1 - q**2) * v - q))
 
 
-def test_the_limit_cycle_of_van_der_pol():
-    """Published period at μ = 1; the product of the multipliers is exp ∫ (1 − x²) dt, by Liouville."""
+def test_limit_cycle_of_van_der_pol():
+    """The published period at μ = 1; the product of multipliers is exp ∫ (1 − x²) dt (Liouville)."""
     orbit = uk.periodic(VAN_DER_POL, [1.5], [0.5], 6.0)
     np.testing.assert_allclose(orbit.period, 6.6632868593, atol=5e-11)
     other, one = np.sort(np.real(orbit.multipliers))
@@ -54,7 +54,7 @@ def test_the_limit_cycle_of_van_der_pol():
 
 
 def mathieu(a, q):
-    """x″ + (a − 2 q cos 2t) x = 0 as a pendulum of 1 m whose pivot is moved along the vertical."""
+    """x″ + (a − 2 q cos 2t) x = 0 as a pendulum of 1 m with a vertically moving pivot."""
     pivot = lambda t: q / 2 * jnp.cos(2 * t)
     rod = uk.Holonomic(lambda t, x: x[0] ** 2 + (x[1] - pivot(t)) ** 2 - 1, name="rod")
     weight = lambda t, x, v: jnp.stack([0.0 * x[0], -a + 0.0 * x[0]])
@@ -64,8 +64,8 @@ def mathieu(a, q):
 
 
 @pytest.mark.slow
-def test_boundaries_of_mathieu_through_multipliers():
-    """The multipliers are 1 on the boundaries of even order, and −1 on those of odd order."""
+def test_multipliers_on_stability_boundaries_of_mathieu():
+    """The multipliers are 1 on boundaries of even order, and −1 on those of odd order."""
     a, b = scipy.special.mathieu_a, scipy.special.mathieu_b
     boundaries = [(a(0, 1), 1.0, 2), (b(1, 1), 1.0, -2), (a(1, 1), 1.0, -2), (b(2, 1), 1.0, 2), (a(0, 5), 5.0, 2)]
     values, q, trace = jnp.array(boundaries).T
@@ -74,11 +74,11 @@ def test_boundaries_of_mathieu_through_multipliers():
         jnp.concatenate([values, values + h, values - h]), jnp.tile(q, 3)
     ).reshape(3, -1)
     slope = (above - below) / (2 * h)
-    assert np.all(np.abs((found - trace) / slope) < 1e-9)  # the distance of the boundary, by a step of Newton's method
+    assert np.all(np.abs((found - trace) / slope) < 1e-9)  # distance from the boundary, by a step of Newton's method
 
 
-def test_a_forced_motion_has_the_period_of_its_force():
-    """A damped oscillator in closed form: its response, and multipliers exp(λ T)."""
+def test_forced_oscillator_response_and_multipliers_match_closed_form():
+    """A damped oscillator with a periodic force. The multipliers are exp(λ T)."""
     system = uk.System(uk.MassForce(np.eye(1), lambda t, q, v: jnp.cos(2 * t) - 0.2 * v - 3.0 * q))
     orbit = uk.periodic(system, [0.0], [0.0], np.pi)
     response = 1 / (3 - 4 + 0.4j)
@@ -87,8 +87,9 @@ def test_a_forced_motion_has_the_period_of_its_force():
     np.testing.assert_allclose(np.sort_complex(orbit.multipliers), np.sort_complex(np.exp(roots * np.pi)), rtol=1e-10)
 
 
-def test_a_whirling_pendulum_advances_by_a_turn():
-    """A spherical pendulum on a cone, ω² = g / cos θ; its deviations turn with sqrt(4 − 3 sin²θ) ω in turning axes."""
+def test_orbit_that_advances_by_a_turn():
+    """A spherical pendulum on a cone, ω² = g / cos θ; in rotating axes, deviations oscillate with sqrt(4 − 3 sin²θ)
+    ω."""
     theta, gravity = 0.6, 9.81
     rate = np.sqrt(gravity / np.cos(theta))
 
@@ -105,27 +106,27 @@ def test_a_whirling_pendulum_advances_by_a_turn():
 
 
 @pytest.mark.slow
-def test_a_body_that_turns_once_is_back_although_its_quaternion_has_the_other_sign():
-    """A free body with an axis: the multipliers of its steady spin are those of a uniform motion, all 1."""
+def test_orbit_of_a_body_whose_quaternion_changes_sign():
+    """A free symmetric body: the multipliers of its steady spin are those of a uniform motion, all 1."""
     body = uk.Mechanism(
         {"top": uk.Body(1.0, inertia=(1.0, 1.0, 2.0))}, {"free": Spherical("ground", "top")}, gravity=(0, 0, 0)
     )
     orbit = uk.periodic(body, [1.0, 0, 0, 0], [0, 0, 1.0], 6.1, hold="free_wz")
     np.testing.assert_allclose(orbit.period, 2 * np.pi, rtol=1e-10)
-    # The axis of a free body precesses with C/A ω = 2 ω, twice in a turn: Φ differs from 1 by the phase alone.
+    # The axis of a free body precesses with C/A ω = 2 ω, twice in a turn, so that Φ differs from 1 by the phase only.
     expected = np.eye(6)
     expected[2, 5] = 2 * np.pi
     np.testing.assert_allclose(orbit.monodromy, expected, atol=1e-9)
 
 
 @pytest.mark.parametrize("fixed", (None, False))
-def test_the_period_of_a_forced_motion_must_be_that_of_the_force(fixed):
+def test_wrong_period_of_a_forced_motion_raises(fixed):
     system = uk.System(uk.MassForce(np.eye(1), lambda t, q, v: jnp.cos(t) - 0.2 * v - q))
     with pytest.raises(uk.InputError, match="period must be that of the system"):
         uk.periodic(system, [0.0], [0.0], 5.0, fixed_period=fixed)
 
 
-def test_a_search_that_shrinks_the_period_to_nothing_says_so():
+def test_search_without_a_periodic_motion_raises():
     with pytest.raises(uk.InputError, match="period must be closer to that of a periodic motion"):
         uk.periodic(VAN_DER_POL, [2.0], [0.0], 2.2)
     stiff = uk.System(uk.MassForce(jnp.eye(1), lambda t, q, v: 10 * (1 - q**2) * v - q))
@@ -134,11 +135,11 @@ def test_a_search_that_shrinks_the_period_to_nothing_says_so():
 
 
 @pytest.mark.slow
-def test_a_ball_on_a_shaken_table_and_its_multipliers():
-    """A bounce in each period T of the table, at the phase where its speed is w: g T/2 − w = e (g T/2 + w).
+def test_multipliers_of_a_ball_on_a_vibrating_table():
+    """One bounce in each period T of the table, at the phase where its speed is w: g T/2 − w = e (g T/2 + w).
 
-    Of deviations just after an impact: a flight of T, then the impact, whose time they move. The product of the
-    multipliers is e².
+    Deviations after an impact pass a flight of T and an impact, whose time they change. The multipliers have the
+    product e².
     """
     g, e, omega, size = 9.81, 0.8, 2 * np.pi, 0.2
     period = 2 * np.pi / omega
@@ -152,7 +153,7 @@ def test_a_ball_on_a_shaken_table_and_its_multipliers():
     orbit = uk.periodic(ball, [q + 0.01], [up - g * t - 0.02], period, t=t)
     np.testing.assert_allclose([orbit.q[0], orbit.v[0]], [q, up - g * t], rtol=1e-9)
     flight = np.array([[1.0, period], [0.0, 1.0]])
-    late = 1 / (up + w)  # an impact is later by δz/(speed towards the table)
+    late = 1 / (up + w)  # an impact is later by δz/(speed relative to the table)
     pull = -size * omega**2 * np.sin(phase)  # acceleration of the table
     # After it: δz' = δz − late (v⁻ − v⁺) δz ..., v⁺ = (1 + e) w(t) − e v⁻(t), both at the moved time.
     impact = np.array([[1 - late * 2 * up, 0.0], [late * ((1 + e) * (pull + g)), -e]])
@@ -172,6 +173,6 @@ def test_a_ball_on_a_shaken_table_and_its_multipliers():
         (lambda s: uk.monodromy(s, [0.0, -1.1], [0.0, 0.0], 2.0), "on the constraints"),
     ),
 )
-def test_bad_input_is_one_clear_error(call, words):
+def test_bad_input_raises(call, words):
     with pytest.raises(uk.InputError, match=words):
         call(PENDULUM)

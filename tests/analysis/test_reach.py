@@ -18,13 +18,13 @@ def planar_arm(upper=1.0, limits=None):
 
 
 def two_links(x, y, upper=1.0, lower=0.8, sign=1.0):
-    """The angles of a planar arm in closed form."""
+    """Return the angles of a planar arm in closed form."""
     elbow = sign * np.arccos((x**2 + y**2 - upper**2 - lower**2) / (2 * upper * lower))
     return np.array([np.arctan2(y, x) - np.arctan2(lower * np.sin(elbow), upper + lower * np.cos(elbow)), elbow])
 
 
 @pytest.mark.parametrize("sign", (1.0, -1.0))
-def test_a_path_of_a_planar_arm_stays_on_its_branch(sign):
+def test_path_of_a_planar_arm_stays_on_one_branch(sign):
     angle = np.linspace(0.0, 2 * np.pi, 60)
     points = np.stack([0.9 + 0.5 * np.cos(angle), 0.4 + 0.5 * np.sin(angle), 0 * angle], axis=1)
     found = uk.reach(planar_arm(), {"lower": points}, near=two_links(*points[0, :2], sign=sign), at=TIP, path=True)
@@ -33,29 +33,29 @@ def test_a_path_of_a_planar_arm_stays_on_its_branch(sign):
     np.testing.assert_allclose(found.q, expected, rtol=0, atol=1e-11)
 
 
-def test_out_of_reach_is_an_error_with_the_distance_that_remains():
+def test_unreachable_target_error_gives_the_remaining_distance():
     arm = planar_arm()
     with pytest.raises(uk.InputError, match="misses 'lower' 0.7 m"):
         uk.reach(arm, {"lower": (1.5, 2.0, 0.0)}, near=[0.3, 0.5], at=TIP)
     found = uk.reach(arm, {"lower": (1.5, 2.0, 0.0)}, near=[0.3, 0.5], at=TIP, throw=False)
     assert not found.reached
-    np.testing.assert_allclose(found.distance["lower"], 0.7, rtol=1e-12)  # 2.5 m away, and 1.8 m long
+    np.testing.assert_allclose(found.distance["lower"], 0.7, rtol=1e-12)  # 2.5 m away, with an arm of 1.8 m
     np.testing.assert_allclose(found.q, [np.arctan2(2.0, 1.5), 0.0], atol=1e-6)
     traced = jax.jit(lambda p: uk.reach(arm, {"lower": p}, near=jnp.array([0.3, 0.5]), at=TIP).q)
     assert np.all(np.isnan(traced(jnp.array([1.5, 2.0, 0.0]))))
     np.testing.assert_allclose(traced(jnp.array([1.0, 0.5, 0.0])), two_links(1.0, 0.5), atol=1e-12)
 
 
-def test_a_limit_is_kept():
-    """The elbow ends at 1 rad: the closest point is on the circle that the tip describes with it."""
+def test_reach_respects_joint_limits():
+    """The elbow stops at 1 rad: the closest point is on the circle that the tip then describes."""
     found = uk.reach(planar_arm(limits=(-0.2, 1.0)), {"lower": (0.3, 0.2, 0)}, near=[0.3, 0.5], at=TIP, throw=False)
     longest = np.sqrt(1 + 0.64 + 1.6 * np.cos(1.0))
     np.testing.assert_allclose(found.q[1], 1.0, atol=1e-12)
     np.testing.assert_allclose(found.distance["lower"], longest - np.hypot(0.3, 0.2), rtol=1e-10)
 
 
-def test_a_pose_of_a_planar_arm():
-    """Three links in closed form: the wrist is a link before the tip, in the direction of the attitude."""
+def test_pose_of_a_planar_arm_matches_closed_form():
+    """Three links: the wrist is one link before the tip, in the direction of the attitude."""
     links = {name: ROD for name in "abc"}
     joints = {
         "one": Revolute("ground", "a"),
@@ -85,7 +85,7 @@ def four_bar(**limits):
 
 
 def coupler_point(crank):
-    """The middle of the coupler and 0.2 m beside it, by the intersection of two circles."""
+    """Return the point 0.2 m beside the middle of the coupler, by the intersection of two circles."""
     A = 0.3 * np.array([np.cos(crank), np.sin(crank)])
     to_B = np.array([1.0, 0.0]) - A
     length = np.linalg.norm(to_B)
@@ -95,11 +95,11 @@ def coupler_point(crank):
     return A + 0.5 * u + 0.2 * np.array([-u[1], u[0]]), np.arctan2(u[1], u[0])
 
 
-def test_a_coupler_point_drives_a_four_bar_through_a_turn():
-    """Its loop has redundant rows. The crank follows from a point on the coupler's curve, which is a closed form."""
+def test_four_bar_follows_a_coupler_point_through_a_turn():
+    """The loop has redundant rows. Points on the coupler curve, in closed form, determine the crank angle."""
     mechanism, cranks = four_bar(), np.linspace(0.3, 0.3 + 2 * np.pi, 80)
     points = np.array([[*coupler_point(crank)[0], 0.0] for crank in cranks])
-    near = [0.3, 0.9, 1.5]  # the loop is open here
+    near = [0.3, 0.9, 1.5]  # the loop is open at this pose
     path = uk.reach(mechanism, {"coupler": points}, near=near, at={"coupler": (0.5, 0.2, 0)}, path=True)
     assert np.all(path.reached)
     np.testing.assert_allclose(path.q[:, 0], cranks, atol=1e-10)
@@ -109,11 +109,11 @@ def test_a_coupler_point_drives_a_four_bar_through_a_turn():
 
 
 @pytest.mark.slow
-def test_a_limit_of_the_joint_that_closes_a_loop_is_kept():
-    near, end = [0.3, 0.9, 1.5], 2.5  # the loop is open here
+def test_reach_respects_limits_of_a_joint_that_closes_a_loop():
+    near, end = [0.3, 0.9, 1.5], 2.5  # the loop is open at this pose
     pin, turned = coupler_point(end)
     joint = pin + np.array([0.5 * np.cos(turned) + 0.2 * np.sin(turned), 0.5 * np.sin(turned) - 0.2 * np.cos(turned)])
-    there = [end, turned - end, np.arctan2(joint[1], joint[0] - 1)]  # where the crank would reach its target
+    there = [end, turned - end, np.arctan2(joint[1], joint[0] - 1)]  # pose at which the crank would reach its target
     closing = lambda q: float(four_bar().joint_coordinates(jnp.array(q))["close"][0])
     limit = (closing(there) + closing(near)) / 2
     held = four_bar(limits=sorted([limit, 2 * closing(near) - closing(there)]))
@@ -123,7 +123,7 @@ def test_a_limit_of_the_joint_that_closes_a_loop_is_kept():
     np.testing.assert_allclose(closing(found.q), limit, atol=1e-9)
 
 
-def test_an_arm_of_six_axes_in_a_batch_reaches_poses_of_its_forward_kinematics():
+def test_six_axis_arm_reaches_a_batch_of_poses():
     """An elbow arm with a spherical wrist."""
     axes = [
         ("z", (0, 0, 0.3)),
@@ -145,7 +145,7 @@ def test_an_arm_of_six_axes_in_a_batch_reaches_poses_of_its_forward_kinematics()
 
 
 @pytest.mark.slow
-def test_derivatives_by_a_target_and_a_length_are_those_of_the_closed_form():
+def test_derivatives_by_target_and_length_match_closed_form():
     """First derivatives in reverse mode; second derivatives along x in forward mode."""
 
     def elbow(x, upper):
@@ -160,14 +160,14 @@ def test_derivatives_by_a_target_and_a_length_are_those_of_the_closed_form():
 
 
 @pytest.mark.slow
-def test_an_attitude_by_a_quaternion():
-    """A body on three rods from ground, which floats with a quaternion: it turns about the vertical, and rises."""
+def test_reach_a_pose_with_a_quaternion():
+    """A floating plate on three rods, a trifilar pendulum: it rises where it turns about the vertical."""
     body = uk.Body(1.0, inertia=(0.1, 0.1, 0.1))
     corners = [np.array([np.cos(a), np.sin(a), 0]) for a in (0, 2 * np.pi / 3, 4 * np.pi / 3)]
     rods = {f"rod{i}": Distance("ground", "plate", at=c + [0, 0, 2], to=c, length=2.0) for i, c in enumerate(corners)}
     plate = uk.Mechanism({"plate": body}, rods)
     q0, _ = plate.start()
-    angle = 0.7  # of a trifilar pendulum: z = 2 − sqrt(4 − 2 (1 − cos))
+    angle = 0.7  # trifilar pendulum: z = 2 − sqrt(4 − 2 (1 − cos))
     height = 2 - np.sqrt(4 - 2 * (1 - np.cos(angle)))
     R = jnp.array([[np.cos(angle), -np.sin(angle), 0], [np.sin(angle), np.cos(angle), 0], [0, 0, 1.0]])
     found = uk.reach(plate, {"plate": uk.Pose(R, jnp.array([0, 0, height]))}, near=q0)
@@ -191,6 +191,6 @@ def test_an_attitude_by_a_quaternion():
         (lambda arm: uk.reach(arm, {"lower": uk.Pose(-jnp.eye(3), jnp.ones(3))}, [0, 0]), "got a reflection"),
     ),
 )
-def test_bad_input_is_one_clear_error(call, words):
+def test_bad_input_raises(call, words):
     with pytest.raises(uk.InputError, match=words):
         call(planar_arm())

@@ -1,4 +1,4 @@
-"""Singular poses of a five-bar and of a four-bar against their closed forms."""
+"""Singular poses of a five-bar and a four-bar against closed forms."""
 
 from typing import Any
 
@@ -30,7 +30,7 @@ def five_bar():
 
 
 def pose_of(x, y, left=1.0, right=-1.0):
-    """Coordinates of the five-bar with its tip at (x, y), and its elbows on these sides."""
+    """Return coordinates of the five-bar with its tip at (x, y), for given signs of the elbows."""
     angles = []
     for base, sign in ((0.0, left), (BASE, right)):
         squared = (x - base) ** 2 + y**2
@@ -41,7 +41,7 @@ def pose_of(x, y, left=1.0, right=-1.0):
 
 
 def closed_form(q):
-    """The matrices of Gosselin and Angeles: rows uᵢ · ẋ = (uᵢ · θᵢ-direction) θ̇ᵢ, with uᵢ along the lower links."""
+    """Return the matrices of Gosselin and Angeles: rows uᵢ · ẋ = (uᵢ · θᵢ-direction) θ̇ᵢ, uᵢ along the lower links."""
     rows, drives = [], []
     for shoulder, elbow in (q[:2], q[2:]):
         u = np.array([np.cos(shoulder + elbow), np.sin(shoulder + elbow)])
@@ -54,7 +54,7 @@ def of(mechanism, q, **options):
     return uk.singularity(mechanism, q, ("a", "c"), "left_tip", at=(LOWER, 0, 0), **options)
 
 
-def test_a_five_bar_has_the_jacobian_of_the_closed_form_in_a_batch(five_bar):
+def test_jacobian_of_a_five_bar_in_a_batch_matches_closed_form(five_bar):
     poses = np.array([pose_of(x, y) for x in (0.1, 0.3, 0.5) for y in (0.5, 0.7, 0.9)])
     found = of(five_bar, poses)
     assert np.all(found.kind == 0)
@@ -66,8 +66,8 @@ def test_a_five_bar_has_the_jacobian_of_the_closed_form_in_a_batch(five_bar):
         np.testing.assert_allclose(found.dexterity[i], 1 / np.linalg.cond(J), rtol=1e-11)
 
 
-def test_a_five_bar_is_singular_where_the_determinants_are_zero(five_bar):
-    """Kind 1: a stretched arm. Kind 2: the lower links in one line."""
+def test_singular_poses_of_a_five_bar(five_bar):
+    """Kind 1: a stretched arm. Kind 2: lower links in line."""
     reach = UPPER + LOWER
     stretched = pose_of(reach * np.cos(1.2), reach * np.sin(1.2))
     start = np.arccos((BASE / 2 - LOWER) / UPPER)
@@ -80,8 +80,8 @@ def test_a_five_bar_is_singular_where_the_determinants_are_zero(five_bar):
     assert second.kind == 2 and second.of_output > 0.05
 
 
-def test_a_parallelogram_is_singular_in_both_ways_where_it_is_flat():
-    """Loops of four bars: a crank of 1 m, and a coupler of 2 m; its rows are redundant."""
+def test_flat_parallelogram_is_singular_of_kind_3():
+    """A planar four-bar with a crank of 1 m and a coupler of 2 m; it has redundant rows."""
     bars = uk.Mechanism(
         {"crank": ROD, "coupler": ROD, "rocker": ROD},
         {
@@ -102,7 +102,7 @@ def test_a_parallelogram_is_singular_in_both_ways_where_it_is_flat():
     np.testing.assert_allclose(slope, difference, rtol=1e-6)
 
 
-def test_a_planar_arm_with_three_motors_has_two_freedoms_of_its_tip():
+def test_planar_arm_with_three_motors_and_two_freedoms_of_its_tip():
     joints = {"a": Revolute("ground", "one"), "b": Revolute("one", "two", at=(1, 0, 0))}
     arm = uk.Mechanism({"one": ROD, "two": ROD, "three": ROD}, joints | {"c": Revolute("two", "three", at=(1, 0, 0))})
     options: Any = dict(at=(1, 0, 0), freedoms=2)
@@ -129,6 +129,6 @@ def test_a_planar_arm_with_three_motors_has_two_freedoms_of_its_tip():
         (lambda m: uk.singularity(m, np.ones(4), "a", "lef"), "output must be the name of a body"),
     ),
 )
-def test_bad_input_is_one_clear_error(five_bar, call, words):
+def test_bad_input_raises(five_bar, call, words):
     with pytest.raises(uk.InputError, match=words):
         call(five_bar)

@@ -1,4 +1,4 @@
-"""``ukjax equilibrium`` and ``ukjax modes``, as a user types them."""
+"""The commands ``ukjax equilibrium`` and ``ukjax modes``."""
 
 import json
 
@@ -42,7 +42,7 @@ class Bob(uk.systems.AbstractMechanism):
 
 @pytest.fixture(autouse=True)
 def bob(tmp_path, monkeypatch):
-    """A folder with a module that has a pendulum."""
+    """Write a module with a pendulum into a folder."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setenv("EQX_ON_ERROR", "raise")
@@ -50,8 +50,8 @@ def bob(tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
-def test_modes_as_json_and_as_text(capsys):
-    """ω² = g / l, damping ratio d / (2 m ω), and the weight as the force of the rod."""
+def test_modes_of_a_pendulum_as_json_and_text(capsys):
+    """ω² = g / l, damping ratio d / (2 m ω), and the weight as force of the rod."""
     assert main(["modes", "swinging:Bob", "--set", "length=0.8", "--json"]) == 0
     report = json.loads(capsys.readouterr().out)
     frequency = np.sqrt(9.81 / 0.8)
@@ -70,7 +70,7 @@ def test_modes_as_json_and_as_text(capsys):
     assert lines[-1].split()[:3] == ["3.50179", "0.557326", "0.0286"] and lines[-1].endswith("x 1")
 
 
-def test_equilibrium_from_above_and_held(capsys):
+def test_equilibrium_from_above_and_with_a_fixed_coordinate(capsys):
     assert main(["equilibrium", "swinging:Bob", "--set", "y=0.5"]) == 0
     above = capsys.readouterr().out
     assert "y 0.5 m" in above and "no: a small deviation grows" in above
@@ -83,7 +83,7 @@ def test_equilibrium_from_above_and_held(capsys):
     assert report["multipliers"]["x as given"] == pytest.approx(tension * 0.2)
 
 
-def test_wrong_input_is_one_line(capsys):
+def test_bad_input_gives_one_line_errors(capsys):
     assert command("modes", "pendulun") == 2
     assert "did you mean 'pendulum'" in capsys.readouterr().err
     assert command("equilibrium", "projectile") == 2

@@ -1,4 +1,4 @@
-"""The command line, as a user types it, right and wrong."""
+"""The command line with right and wrong input."""
 
 import errno
 import json
@@ -19,7 +19,7 @@ from ukjax._command.usage import UsageError, library_errors_as_usage_errors
 
 @pytest.fixture(autouse=True)
 def elsewhere(tmp_path, monkeypatch):
-    """Every test in an empty folder, with a cache of its own, and none of what the command sets left behind."""
+    """Run each test in an empty folder with a separate cache, and restore the settings that the command changes."""
     import jax
 
     before = {name: getattr(jax.config, name) for name in CACHE_SETTINGS}
@@ -39,7 +39,7 @@ CACHE_SETTINGS = (
 
 
 def command(*arguments):
-    """Exit code of ``ukjax`` with these arguments, whether argparse leaves or main returns."""
+    """Return the exit code of ``ukjax`` with these arguments, also where argparse exits."""
     try:
         return main(list(arguments))
     except SystemExit as exit:
@@ -78,7 +78,7 @@ class Bob(uk.systems.AbstractMechanism):
 
 @pytest.fixture
 def bob(tmp_path, monkeypatch):
-    """A module of the user's in the present folder, changed as the test likes; its name."""
+    """Return a function that writes a changed user module into the current folder and returns its name."""
     monkeypatch.setattr(sys, "path", list(sys.path))
     number = iter(range(100))
 
@@ -90,7 +90,7 @@ def bob(tmp_path, monkeypatch):
     return write
 
 
-def test_a_class_of_one_s_own_runs_like_those_of_the_gallery(bob, capsys):
+def test_user_class_can_be_run(bob, capsys):
     module = bob()
     words = f"run {module}:Bob --set gravity=2 --set dq1=1 --dt 0.1 --samples 3 --out fall.csv --json"
     assert command(*words.split()) == 0
@@ -110,14 +110,14 @@ def test_a_class_of_one_s_own_runs_like_those_of_the_gallery(bob, capsys):
         (" = 0.5", "", "must say how long its motion lasts: end"),
     ],
 )
-def test_a_class_that_cannot_be_used_says_why(bob, old, new, words, capsys):
+def test_unusable_user_class_gives_a_one_line_error(bob, old, new, words, capsys):
     assert command("run", f"{bob(old, new)}:Bob") == 2
     said = capsys.readouterr().err
     assert words in said and said.count("\n") == 1, said
 
 
-def test_a_defect_keeps_its_traceback(bob):
-    """Only what ukjax refuses in words of its own is a mistake of usage."""
+def test_errors_of_user_code_have_a_traceback(bob):
+    """Only input errors raised by ukjax are reported as usage errors."""
     broken = bob("return jnp.zeros(1), jnp.zeros(1)", "return jnp.broadcast_to(jnp.zeros(2), (3,)), jnp.zeros(1)")
     with pytest.raises(ValueError, match="broadcast"):
         command("run", f"{broken}:Bob")
@@ -126,7 +126,7 @@ def test_a_defect_keeps_its_traceback(bob):
 
 
 @pytest.mark.skipif(not os.path.isdir("/proc"), reason="needs a folder that nobody can write to")
-def test_a_place_that_cannot_be_written_is_found_before_simulating(capsys):
+def test_unwritable_output_gives_an_error_before_simulating(capsys):
     began = time.perf_counter()
     assert command("run", "scara", "--out", "/proc/x.npz") == 2
     assert "cannot be written" in capsys.readouterr().err
@@ -154,7 +154,7 @@ def test_run_prints_json_and_saves_arrays(capsys):
     assert shapes == {"t": (21,), "residual": (21, 1)} | of_coordinates
 
 
-def test_settings_reach_parameters_and_initial_values(capsys):
+def test_set_changes_parameters_and_initial_values(capsys):
     arguments = "run scara --drift none --t1 0.1 --samples 3 --set rise=0.5 --set q4=0.25 --set dq4=0.5 --json"
     assert command(*arguments.split(), "--set", "alpha=0", "--set", "beta=0") == 0
     report = json.loads(capsys.readouterr().out)
@@ -162,7 +162,7 @@ def test_settings_reach_parameters_and_initial_values(capsys):
 
 
 @pytest.mark.slow
-def test_as_published_shows_the_growth_and_its_cure(capsys):
+def test_as_published_runs_with_and_without_baumgarte(capsys):
     assert command("run", "scara", "--as-published", "--samples", "41", "--json", "--out", "paper.npz") == 0
     report = json.loads(capsys.readouterr().out)
     without, held = report["runs"]["without"], report["runs"]["baumgarte"]
@@ -178,8 +178,8 @@ def test_plot_without_a_name_saves_figure_and_data(capsys, tmp_path):
 
 
 @pytest.mark.slow
-def test_bench_measures_what_it_says(capsys, monkeypatch):
-    """With a small system in place of those that the command measures."""
+def test_bench_reports_its_measurements(capsys, monkeypatch):
+    """With a small system in place of the usual ones."""
     monkeypatch.setattr("ukjax._command.bench.MECHANISMS", {"four_bar": "constraints"})
     assert command("bench", "--batch", "3", "--seconds", "0.004", "--json") == 0
     report = json.loads(capsys.readouterr().out)
@@ -192,13 +192,13 @@ def test_bench_measures_what_it_says(capsys, monkeypatch):
         assert row["residual"] < (1e-13 if row["numbers"] == "float64" else 1e-5)
 
 
-def test_help_does_not_wait_for_jax():
+def test_help_does_not_import_jax():
     code = "import sys, ukjax.__main__ as m\ntry: m.main(['--help'])\nfinally: assert 'jax' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True, stdout=subprocess.DEVNULL)
 
 
 @pytest.mark.slow
-def test_a_second_process_finds_the_compiled_programs(tmp_path):
+def test_second_process_uses_the_cache_of_programs(tmp_path):
     run = [sys.executable, "-m", "ukjax", "run", "pendulum", "--t1", "0.1", "--samples", "3", "--json"]
     environment = os.environ | {"XDG_CACHE_HOME": str(tmp_path / "shared")}
     environment.pop("EQX_ON_ERROR")
@@ -210,8 +210,8 @@ def test_a_second_process_finds_the_compiled_programs(tmp_path):
     assert any("_piece" in name for name in kept[0])
 
 
-def test_regression_takes_coordinates_that_make_up_q(tmp_path, capsys):
-    """The plane's force is no part of the equation that is left: friction comes out of the regression itself."""
+def test_fit_with_regress_option(tmp_path, capsys):
+    """The table has all coordinates in another order. The regression itself estimates the friction."""
     alpha, mu, t = np.pi / 6, 0.3, np.linspace(0.0, 1.0, 101)
     s = 0.1 * t + 9.81 * (np.sin(alpha) - mu * np.cos(alpha)) * t**2 / 2
     track = np.stack([t, -s * np.sin(alpha), s * np.cos(alpha)], axis=1)  # y before x
@@ -225,8 +225,8 @@ def test_regression_takes_coordinates_that_make_up_q(tmp_path, capsys):
     assert "--regress needs all 2 coordinates of this system in the table, got 1" in capsys.readouterr().err
 
 
-def test_friction_is_found_from_a_table(tmp_path, capsys):
-    """s(t) = v0 t + g (sin α − μ cos α) t²/2 down the plane, with a cell missing and a column of something else."""
+def test_fit_estimates_friction_from_a_table(tmp_path, capsys):
+    """s(t) = v0 t + g (sin α − μ cos α) t²/2 down the plane. A cell is missing, and one column is unrelated."""
     alpha, mu, t = np.pi / 6, 0.3, np.linspace(0.0, 1.0, 21)
     s = 0.1 * t + 9.81 * (np.sin(alpha) - mu * np.cos(alpha)) * t**2 / 2
     x, y = s * np.cos(alpha), -s * np.sin(alpha)
@@ -241,8 +241,8 @@ def test_friction_is_found_from_a_table(tmp_path, capsys):
     assert json.loads((tmp_path / "rough_incline-fit.json").read_text())["parameters"] == report["parameters"]
 
 
-def test_the_shift_of_a_column_can_be_free(tmp_path, capsys):
-    """x is read 5 mm too large; y is not, and both lie on the plane."""
+def test_fit_estimates_the_offset_of_a_column(tmp_path, capsys):
+    """x has an offset of 5 mm and y has none; both follow from the plane."""
     rows = np.loadtxt(slide().splitlines()[1:], delimiter=",") + [0.0, 0.005, 0.0]
     np.savetxt("slide.csv", rows, delimiter=",", header="t,x,y", comments="", fmt="%.17g")
     assert command("fit", "rough_incline", "slide.csv", "--free", "mu,observe.shift[0]", "--json") == 0
@@ -251,7 +251,7 @@ def test_the_shift_of_a_column_can_be_free(tmp_path, capsys):
 
 
 def slide(names="t [s],x [m],y [m]", separator=",", comma=".", size=1.0):
-    """A table of a block that slides down the plane with mu = 0.3."""
+    """Return a table of a block that slides down the plane with mu = 0.3."""
     alpha, t = np.pi / 6, np.linspace(0.0, 1.0, 21)
     s = 0.1 * t + 9.81 * (np.sin(alpha) - 0.3 * np.cos(alpha)) * t**2 / 2
     rows = np.stack([t, size * s * np.cos(alpha), -size * s * np.sin(alpha)], axis=1)
@@ -269,7 +269,7 @@ def slide(names="t [s],x [m],y [m]", separator=",", comma=".", size=1.0):
     ],
     ids=["semicolons and decimal commas after a byte order mark", "tabs in UTF-16", "a large cell", "Windows"],
 )
-def test_tables_are_read_as_people_keep_them(content, tmp_path):
+def test_tables_in_common_formats_are_read(content, tmp_path):
     (tmp_path / "slide.csv").write_bytes(content)
     record = read_record("slide.csv", uk.systems.RoughIncline())
     expected = np.loadtxt(slide().splitlines()[1:], delimiter=",")
@@ -277,16 +277,16 @@ def test_tables_are_read_as_people_keep_them(content, tmp_path):
     assert record.state_indices == (0, 1)
 
 
-def test_data_in_millimetres_are_not_fitted_as_if_nothing_were_wrong(tmp_path, capsys):
+def test_data_in_millimetres_give_a_warning_and_an_error(tmp_path, capsys):
     (tmp_path / "slide.csv").write_text(slide("t,x,y", size=1000.0))
     assert command("fit", "rough_incline", "slide.csv", "--free", "mu") == 1
     doubt, verdict = capsys.readouterr().err.splitlines()
-    # x and y are as wrong as each other: which is named is up to rounding.
+    # Errors of x and y are equal, so that rounding decides which of them is named.
     assert re.search("the model does not meet the data: the residuals of output [01],", doubt) and "mm for m" in doubt
     assert verdict == "ukjax fit: the data determine none of mu: the estimates are meaningless"
 
 
-def test_an_output_that_nobody_can_take_is_one_line_or_none(tmp_path):
+def test_closed_pipe_or_full_device_gives_at_most_one_line(tmp_path):
     run = lambda words, **how: subprocess.run(
         [sys.executable, "-m", "ukjax", *words.split()], stderr=subprocess.PIPE, text=True, **how
     )
@@ -303,7 +303,7 @@ def test_an_output_that_nobody_can_take_is_one_line_or_none(tmp_path):
     )
 
 
-def test_a_disk_that_fills_up_is_one_line_and_no_file(tmp_path, capsys, monkeypatch):
+def test_full_disk_gives_one_line_and_leaves_no_file(tmp_path, capsys, monkeypatch):
     def full(file, **arrays):
         file.write(b"half")
         raise OSError(errno.ENOSPC, "No space left on device")
@@ -315,8 +315,8 @@ def test_a_disk_that_fills_up_is_one_line_and_no_file(tmp_path, capsys, monkeypa
 
 
 @pytest.mark.slow
-def test_torques_of_a_table_drive_the_acrobot(tmp_path, capsys):
-    """Moments of the arms from a motion under recorded torques, where the angles alone were measured."""
+def test_fit_of_the_acrobot_with_torques_from_a_table(tmp_path, capsys):
+    """The motion has recorded torques, and only the angles were measured."""
     ts = np.linspace(0.0, 2.0, 401)
     arms = uk.systems.Acrobot()
     motion = uk.simulate(arms, *arms.start(), ts, dt=0.005)
@@ -327,8 +327,8 @@ def test_torques_of_a_table_drive_the_acrobot(tmp_path, capsys):
     assert command(*words.split()) == 0
     report = json.loads(capsys.readouterr().out)
     found = [report["parameters"][f"h[{i}]"]["estimate"] for i in range(2)]
-    np.testing.assert_allclose(found, arms.h, rtol=5e-4)  # steps of 5 ms across sharp friction, by other methods
-    assert report["evaluations"] <= 6  # regression came near already
+    np.testing.assert_allclose(found, arms.h, rtol=5e-4)  # steps of 5 ms across sharp friction, with different methods
+    assert report["evaluations"] <= 6  # the regression gives a near start
     np.savetxt("half.csv", table[:, :4], delimiter=",", header="t,theta1,theta2,tau1", comments="")
     assert command("fit", "acrobot", "half.csv", "--free", "h") == 2
     assert "must have all of the columns tau1, tau2, or none" in capsys.readouterr().err
@@ -347,8 +347,8 @@ SERVO = """
 
 
 @pytest.mark.slow
-def test_gains_are_tuned_and_drawn(bob, tmp_path, capsys):
-    """The time constant of a servo, for which shorter is better."""
+def test_tune_writes_results_and_a_figure(bob, tmp_path, capsys):
+    """Tune the time constant of a servo; the cost falls with it."""
     name = bob("\n    @property\n    def dynamics", SERVO)
     words = f"tune {name}:Bob --free P --starts 2 --samples 21 --dt 0.01 --effort 1e-5 --json --out a.json --plot a.png"
     assert command(*words.split()) == 0

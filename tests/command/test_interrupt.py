@@ -1,4 +1,4 @@
-"""Ctrl-C is answered within two seconds, whatever is being done."""
+"""Ctrl-C is handled within two seconds in all phases."""
 
 import os
 import re
@@ -79,7 +79,7 @@ sys.exit(main("{words}".split()))
 
 
 def run(script, folder):
-    """Seconds from the signal to the answer and to the end of the process, its exit code, and what it said."""
+    """Return seconds from the signal to its handling and to the end of the process, the exit code, and stderr."""
     environment = os.environ | {"XDG_CACHE_HOME": str(folder), "EQX_ON_ERROR": "off"}
     done = subprocess.run(
         [sys.executable, "-c", HEAD + script], capture_output=True, text=True, timeout=150, cwd=folder, env=environment
@@ -99,19 +99,19 @@ def run(script, folder):
         pytest.param((20,), 1e-4, "dfx.Kvaerno5()", id="diffrax", marks=pytest.mark.slow),
     ],
 )
-def test_a_compiled_loop_is_left(shape, dt, solver, tmp_path):
-    """What the script does then is its own affair: here it goes on to its end, which is as clean as any."""
+def test_interrupt_leaves_a_compiled_loop(shape, dt, solver, tmp_path):
+    """The script catches the interrupt, continues, and ends normally."""
     answered, _, code, said = run(LIBRARY.format(shape=shape, dt=dt, solver=solver, then="pass"), tmp_path)
     assert (code, said) == (0, "") and answered < SOON
 
 
 @pytest.mark.slow
-def test_a_script_that_does_not_catch_it_ends_by_a_second_one(tmp_path):
-    """A process must not end under a program that runs. It says what it waits for."""
-    again = "interrupt_in(2.0, daemon=True); raise"  # Python itself waits for other threads before the library does
+def test_second_interrupt_ends_a_script_that_does_not_catch_the_first(tmp_path):
+    """A process must not end while a compiled program runs. A message tells what it waits for."""
+    again = "interrupt_in(2.0, daemon=True); raise"  # before the library, Python itself waits for other threads
     _, ended, code, said = run(LIBRARY.format(shape=(3, 20), dt=3e-6, solver="uk.RungeKutta4()", then=again), tmp_path)
     assert code == 130 and "KeyboardInterrupt\nukjax: waiting for a compiled program to end; press Ctrl-C" in said
-    assert ended < SOON  # counted from the second one
+    assert ended < SOON  # measured from the second interrupt
 
 
 @pytest.mark.parametrize(
@@ -122,13 +122,13 @@ def test_a_script_that_does_not_catch_it_ends_by_a_second_one(tmp_path):
         pytest.param("interrupt_when_it_runs()", "run two_mass_spring --dt 1e-7", id="loop", marks=pytest.mark.slow),
     ],
 )
-def test_the_command_says_so_in_one_line(when, words, tmp_path):
+def test_interrupted_command_gives_one_line(when, words, tmp_path):
     _, ended, code, said = run(COMMAND.format(when=when, words=words), tmp_path)
     assert (code, said) == (130, "ukjax run: interrupted\n") and ended < SOON
 
 
-def test_it_needs_nothing_that_windows_lacks(monkeypatch):
-    """Before Python 3.12 there is no ``os.set_blocking``."""
+def test_interrupt_guard_works_without_posix_functions(monkeypatch):
+    """On Windows before Python 3.12 there is no ``os.set_blocking``."""
     for name in ("set_blocking", "get_blocking", "pipe"):
         monkeypatch.delattr(os, name)
     said = []

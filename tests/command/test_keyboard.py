@@ -1,4 +1,4 @@
-"""A person at the keyboard: the first steps, what there is, completion by the tab key, and the status line."""
+"""Interactive use: first steps, the list of systems, completion by the tab key, and the status line."""
 
 import io
 import json
@@ -20,12 +20,12 @@ from ukjax._command.mechanism import check_system, robot_file
 
 @pytest.fixture(autouse=True)
 def elsewhere(tmp_path, monkeypatch):
-    """In an empty folder."""
+    """Run each test in an empty folder."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("EQX_ON_ERROR", "raise")
 
 
-def test_without_words_it_says_what_to_type_first(capsys):
+def test_command_without_arguments_prints_first_steps(capsys):
     assert main([]) == 0
     assert capsys.readouterr().out == FIRST_STEPS
     steps = [line.split("  ")[1] for line in FIRST_STEPS.splitlines() if line.startswith("  ukjax")]
@@ -36,7 +36,7 @@ def test_without_words_it_says_what_to_type_first(capsys):
             check_system(options.system, False)
 
 
-def test_every_listed_name_can_be_used(capsys):
+def test_all_listed_names_are_valid(capsys):
     assert main(["list", "--json"]) == 0
     listed = json.loads(capsys.readouterr().out)
     assert len({entry["name"] for entry in listed}) == len(listed)
@@ -51,14 +51,14 @@ def test_every_listed_name_can_be_used(capsys):
     assert all(entry["name"] in text for entry in listed)
 
 
-def test_a_file_of_the_user_comes_before_that_of_the_library(tmp_path):
+def test_user_file_has_priority_over_a_robot_of_the_library(tmp_path):
     assert robot_file("leg.xml") == uk.robots.FOLDER / "leg.xml"
     (tmp_path / "leg.xml").write_text("<mujoco/>")
     assert robot_file("leg.xml").resolve() == tmp_path / "leg.xml"
     assert robot_file("leg") == uk.robots.FOLDER / "leg.xml"
 
 
-def test_info_tells_versions_precision_and_the_size_of_the_caches(tmp_path, monkeypatch, capsys):
+def test_info_prints_versions_precision_and_cache_sizes(tmp_path, monkeypatch, capsys):
     programs, kernels = tmp_path / "cache" / "ukjax", tmp_path / "cache" / "ukjax" / "machine"
     kernels.mkdir(parents=True)
     for file, size in ((programs / "one-cache", 1000), (kernels / "a", 300), (kernels / "b", 50)):
@@ -80,7 +80,7 @@ def test_info_tells_versions_precision_and_the_size_of_the_caches(tmp_path, monk
 
 
 def completions(line: str, file) -> set[str]:
-    """What a shell gets for a line, in argcomplete's protocol."""
+    """Return the completions of a line, by argcomplete's protocol."""
     environment = os.environ | {
         "_ARGCOMPLETE": "1",
         "_ARGCOMPLETE_STDOUT_FILENAME": str(file),
@@ -105,7 +105,7 @@ def test_the_tab_key_completes_commands_options_systems_and_files(tmp_path):
 
 
 @pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash")
-def test_bash_takes_the_printed_code(capsys):
+def test_bash_accepts_the_completion_code(capsys):
     pytest.importorskip("argcomplete")
     assert main(["completion", "bash"]) == 0
     code = capsys.readouterr().out + "\ncomplete -p ukjax"
@@ -114,7 +114,7 @@ def test_bash_takes_the_printed_code(capsys):
 
 
 class Terminal(io.StringIO):
-    """A terminal that keeps what is written, and signals each line."""
+    """A terminal that records its output, and signals each line."""
 
     def __init__(self, terminal=True):
         super().__init__()
@@ -133,7 +133,7 @@ class Terminal(io.StringIO):
         return self.getvalue()
 
 
-def test_the_line_tells_compiling_from_simulating(monkeypatch):
+def test_status_line_distinguishes_compiling_and_simulating(monkeypatch):
     monkeypatch.setattr(status, "DELAY", 0.01)
     terminal = Terminal()
 
@@ -151,7 +151,7 @@ def test_the_line_tells_compiling_from_simulating(monkeypatch):
     assert terminal.text.endswith(status.ERASE)
 
 
-def test_the_line_needs_a_terminal_and_a_long_task(monkeypatch):
+def test_status_line_is_shown_only_in_a_terminal_and_for_long_tasks(monkeypatch):
     pipe, terminal = Terminal(terminal=False), Terminal()
     monkeypatch.setattr(sys, "stderr", terminal)
     with status.status_line("simulating"):
@@ -163,7 +163,7 @@ def test_the_line_needs_a_terminal_and_a_long_task(monkeypatch):
     assert pipe.text == terminal.text == ""
 
 
-def test_the_remaining_time_is_in_proportion_to_what_is_left():
+def test_status_line_estimates_the_remaining_time():
     line = status.Status("writing")
     assert line.line(5.0, compiling=True) == "compiling … 5 s"
     line.fraction = 0.25

@@ -1,4 +1,4 @@
-"""The table of mistakes on the command line: each gets the line that it should, and leaves nothing behind."""
+"""The table of mistakes on the command line: each gives the stated error line and changes no files."""
 
 import os
 import shlex
@@ -22,7 +22,7 @@ SETTINGS = (
 
 @pytest.fixture(autouse=True)
 def elsewhere(tmp_path, monkeypatch):
-    """In a folder of its own, with folders and a pipe where a file is wanted; the cache elsewhere."""
+    """Run in a temporary folder that has folders and a pipe in place of files; the cache is elsewhere."""
     before = {name: getattr(jax.config, name) for name in SETTINGS}
     here = tmp_path / "here"
     for folder in ("folder", "folder.npz", "folder.csv"):
@@ -38,7 +38,7 @@ def elsewhere(tmp_path, monkeypatch):
 
 
 def content(given) -> bytes:
-    """What a row says of a file: text, or in other ways."""
+    """Return the bytes of a file in a row of the table: text, or another form."""
     if isinstance(given, str):
         return given.encode()
     if "hex" in given:
@@ -57,7 +57,7 @@ def exit_code(command: str):
 
 
 @pytest.mark.parametrize(("group", "row"), ROWS, ids=[f"{group}-{row['command'][:60]}" for group, row in ROWS])
-def test_a_mistake_gets_its_line(group, row, elsewhere, capsys):
+def test_mistake_gives_one_line_error(group, row, elsewhere, capsys):
     for name, given in row.get("files", {}).items():
         (elsewhere / name).write_bytes(content(given))
     before = {path: path.stat().st_mtime_ns for path in elsewhere.iterdir()}
@@ -69,7 +69,7 @@ def test_a_mistake_gets_its_line(group, row, elsewhere, capsys):
     assert {path: path.stat().st_mtime_ns for path in elsewhere.iterdir()} == before
 
 
-def test_the_table_is_long_and_says_nothing_twice():
+def test_table_of_mistakes_is_long_and_has_no_duplicates():
     assert len(ROWS) >= 90
     assert len({(row["command"], str(row.get("files"))) for _, row in ROWS}) == len(ROWS)
     assert all(len(row["says"]) > 10 for _, row in ROWS)

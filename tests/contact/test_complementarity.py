@@ -1,4 +1,4 @@
-"""The complementarity problem of contact forces against its conditions, written out in NumPy."""
+"""The complementarity problem of contact forces: its conditions are checked in NumPy."""
 
 import jax
 import jax.numpy as jnp
@@ -12,7 +12,7 @@ LAYOUT = Layout(gaps=CORNERS, groups=CORNERS, dim=2, normal_of=tuple(range(CORNE
 
 
 def corners_of_two_feet(seed):
-    """A rigid body on two feet of four corners that hits the ground with a slip: W (24, 24) has the rank 6."""
+    """A rigid body on two feet of four corners hits the ground with a slip: W (24, 24) has rank 6."""
     random = np.random.default_rng(seed)
     corners = np.array([(x, y + foot, -0.5) for foot in (-0.2, 0.2) for x in (-0.1, 0.15) for y in (-0.05, 0.05)])
     rates = np.array([np.hstack([np.eye(3), np.cross(np.eye(3), p)]) for p in corners])  # of v and ω
@@ -26,7 +26,7 @@ def corners_of_two_feet(seed):
     return s[:, None] * W * s, s * (J @ v), random.choice([0.1, 0.5, 0.8]) * s[:CORNERS] / s[CORNERS::2]
 
 
-def test_forces_of_redundant_corners_satisfy_the_conditions_of_contact_and_friction():
+def test_forces_of_redundant_corners_satisfy_contact_and_friction_conditions():
     W, c, friction = (np.array(x) for x in zip(*map(corners_of_two_feet, range(MEMBERS)), strict=True))
 
     def solve(W, c, friction):

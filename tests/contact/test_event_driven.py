@@ -1,4 +1,4 @@
-"""Contacts and dry friction by steps that end where the mode changes, against closed forms."""
+"""Event-driven contacts and dry friction, against closed forms."""
 
 # pyright: reportOptionalMemberAccess=false, reportOptionalSubscript=false, reportArgumentType=false
 
@@ -18,12 +18,12 @@ def clearance(t, q):
 
 
 def ball(restitution):
-    """Balls of any restitution have the same functions, and so the same compiled programs."""
+    """A bouncing ball. Balls with any restitution share functions, and therefore compiled programs."""
     return uk.System(uk.MassForce(jnp.eye(1), jnp.array([-G])), uk.Unilateral(clearance, restitution, name="floor"))
 
 
 def height(restitution, t, drop="0.9"):
-    """The height of the ball, dropped from 0.9 m above the floor, in closed form."""
+    """Return the height of a ball dropped from 0.9 m above the floor, in closed form."""
     first = mpmath.sqrt(2 * mpmath.mpf(drop) / mpmath.mpf("9.81"))
     g = mpmath.mpf("9.81")
     if t < first:
@@ -41,7 +41,7 @@ def heights(restitution):
 EXACT = [float(mpmath.diff(lambda e, t=t: height(e, t), mpmath.mpf("0.9"))) for t in (1, mpmath.mpf("2.5"))]
 
 
-def test_the_ball_bounces_at_the_exact_instants_and_comes_to_rest():
+def test_impact_times_and_impulses_of_a_bouncing_ball_match_closed_form():
     motion = uk.simulate(ball(0.9), [1.0], [0.0], jnp.linspace(0, 10, 11))
     first = np.sqrt(1.8 / G)
     instants = first * (1 + 2 * np.cumsum(0.9 ** np.arange(1, 21)))
@@ -62,7 +62,7 @@ def test_forward_derivatives_contain_the_saltation_of_every_impact():
 
 
 @pytest.mark.slow
-def test_reverse_derivatives_do_too_and_in_batches():
+def test_reverse_derivatives_through_impacts_are_exact_in_batches():
     of_batch = jax.jit(jax.vmap(jax.jacrev(heights)))(jnp.array([0.5, 0.7, 0.9]))
     np.testing.assert_allclose(of_batch[2], EXACT, rtol=1e-12)
     for member, e in enumerate(("0.5", "0.7")):  # two impacts before 1 s, and one
@@ -72,7 +72,7 @@ def test_reverse_derivatives_do_too_and_in_batches():
 
 
 @pytest.mark.slow
-def test_members_of_a_batch_have_their_own_impacts():
+def test_members_of_a_batch_have_separate_impact_times():
     """Balls dropped from three heights, of which one comes to rest."""
     drops, ts = np.array([[1.0], [0.3], [2.0]]), np.linspace(0, 2, 5)
     motion = uk.simulate(ball(0.8), drops, np.zeros((3, 1)), ts)
@@ -99,7 +99,7 @@ def oscillator():
     return uk.System(uk.MassForce(jnp.eye(1), spring), uk.Coulomb(speed, 1.0))
 
 
-def test_the_friction_oscillator_comes_to_rest_where_it_must():
+def test_friction_oscillator_stops_at_the_closed_form_position():
     """m = k = 1, friction 1, from 12 at 6: the closed form is a chain of half cosines."""
     start = np.arctan2(6, 13) + 7 * np.pi
     ts = np.array([0.0, start - 1e-6, start + 1e-6, 30.0])
@@ -135,7 +135,7 @@ def test_a_block_on_an_incline_sticks_slips_and_turns_back():
 
 
 def test_a_puck_slides_along_a_line_and_stops():
-    """In space the friction force is opposite to the velocity: a cone, not a pyramid."""
+    """In three dimensions the friction force is opposite to the velocity: the model is a cone, not a pyramid."""
     table = uk.Unilateral(lambda t, q: q[2], friction=0.3, slip=lambda t, q, v: v[None, :2])
     puck = uk.System(uk.MassForce(jnp.eye(3), lambda t, q, v: jnp.array([0, 0, -G])), table)
     motion = uk.simulate(puck, np.zeros(3), [1.0, 2.0, 0.0], [0.0, 0.5, 1.0])
@@ -145,8 +145,8 @@ def test_a_puck_slides_along_a_line_and_stops():
 
 
 @pytest.mark.slow
-def test_a_rope_goes_taut_and_the_mass_swings_on():
-    """Dropped at 0.6 m beside the pivot of a rope of 1 m: the radial velocity is lost, then it is a pendulum."""
+def test_mass_on_a_rope_loses_radial_velocity_and_swings():
+    """Dropped 0.6 m beside the pivot of a 1 m rope: the radial velocity becomes zero, then it is a pendulum."""
     rope = uk.Unilateral(lambda t, q: 1 - q @ q, name="rope")
     fall = uk.Lagrangian(lambda t, q, v: v @ v / 2, lambda t, q: G * q[1])
     motion = uk.simulate(uk.System(fall, rope), [0.6, 0.0], [0.0, 0.0], jnp.linspace(0, 0.9, 10))
@@ -157,7 +157,7 @@ def test_a_rope_goes_taut_and_the_mass_swings_on():
     np.testing.assert_allclose(np.asarray(motion.energy), np.where(taut, -lost, 0), atol=1e-9)
 
 
-def test_a_ball_between_walls_keeps_its_energy():
+def test_elastic_ball_between_walls_conserves_energy():
     walls = uk.Unilateral(lambda t, q: [q[0], 1 - q[0]], restitution=1.0)
     motion = uk.simulate(
         uk.System(uk.MassForce(jnp.eye(1), lambda t, q, v: 0 * v), walls), [0.3], [1.0], [0.0, 1e5], max_steps=10**6
@@ -168,19 +168,19 @@ def test_a_ball_between_walls_keeps_its_energy():
 
 @pytest.mark.slow
 def test_balls_in_contact_share_the_impact():
-    """Newton's law for all contacts at once: Λ solves tridiag(−1, 2, −1) Λ = (2, 0, 0, 0) m v."""
+    """Newton's impact law for all contacts at once: Λ solves tridiag(−1, 2, −1) Λ = (2, 0, 0, 0) m v."""
     gaps = uk.Unilateral(lambda t, q: q[1:] - q[:-1] - 0.1, restitution=1.0)
     cradle = uk.System(uk.MassForce(jnp.eye(5), lambda t, q, v: 0 * v), gaps)
     motion = uk.simulate(cradle, [-1.0, 0.1, 0.2, 0.3, 0.4], [1.0, 0, 0, 0, 0], [0.0, 2.0])
     np.testing.assert_allclose(motion.v[-1], [-0.6, 0.4, 0.4, 0.4, 0.4], atol=1e-12)
     np.testing.assert_allclose(motion.contacts.impulses[0], np.array([4, 3, 2, 1]) * 0.4, atol=1e-12)
     apart = uk.simulate(cradle, [-1.0, 0.1, 0.3, 0.5, 0.7], [1.0, 0, 0, 0, 0], [0.0, 5.0])
-    np.testing.assert_allclose(apart.v[-1], [0, 0, 0, 0, 1], atol=1e-12)  # one after the other, as with gaps
+    np.testing.assert_allclose(apart.v[-1], [0, 0, 0, 0, 1], atol=1e-12)  # separate impacts
 
 
 @pytest.mark.slow
-def test_redundant_rows_of_a_constraint_change_nothing():
-    """A ball that bounces, and is carried along a line which is written twice."""
+def test_redundant_constraint_rows_do_not_change_a_motion_with_impacts():
+    """A bouncing ball on a line; the constraint of the line is written twice."""
     weight, ts = uk.MassForce(jnp.eye(3), lambda t, q, v: jnp.array([0.0, 0, -G])), np.linspace(0, 1.2, 4)
     floor = uk.Unilateral(lambda t, q: q[2] - 0.1, restitution=0.5)
     twice = uk.System(weight, [uk.Holonomic(lambda t, q: [q[0] - q[1], 2 * (q[0] - q[1])]), floor])
@@ -206,11 +206,13 @@ def slip_of_rod(t, q, v):
 
 
 @pytest.mark.slow
-def test_the_rod_of_painleve_says_where_no_forces_or_several_are_consistent():
-    """A slender rod of length 2 slides on a floor with its lower end, and turns at the rate ω. Its force has the
-    coefficient p = 1 + 3 cos θ (cos θ − μ sin θ) in the equation g̈ = ω² sin θ − G + p λ/m, which is negative for
-    μ > (tan²θ + 4)/(3 tan θ) = 4/3 at tan θ = 2: there no λ ≥ 0 keeps the tip from falling, and where ω² sin θ > G,
-    both λ = 0 and a positive λ are possible."""
+def test_painleve_rod_reports_no_consistent_force_or_several():
+    """A slender rod of length 2 slides on a floor with its lower end, and turns at the rate ω.
+
+    The gap satisfies g̈ = ω² sin θ − G + p λ/m with p = 1 + 3 cos θ (cos θ − μ sin θ). At tan θ = 2, p is negative for
+    μ > (tan²θ + 4)/(3 tan θ) = 4/3. Then no λ ≥ 0 prevents penetration; and if ω² sin θ > G, both λ = 0 and a positive
+    λ are possible.
+    """
     angle = np.arctan(2.0)
 
     def reason(friction, turning):
@@ -247,8 +249,10 @@ LINKS = uk.Lagrangian(lambda t, q, v: v @ mass_of_links(q) @ v / 2, lambda t, q:
 
 @pytest.mark.slow
 def test_an_impact_that_would_increase_the_energy_ends_the_motion():
-    """Kane's double pendulum, at 20° and 30° with −0.1 and −0.2 rad/s, hits a floor with its tip. The impulses of
-    Newton and Coulomb, from the three cases of friction one by one, increase the energy for μ > 0.26 and e = 0.5."""
+    """Kane's double pendulum, at 20° and 30° with −0.1 and −0.2 rad/s, hits a floor with its tip.
+
+    Impulses of the laws of Newton and Coulomb, case by case, increase the energy for μ > 0.26 and e = 0.5.
+    """
     q, v, e = np.array([np.pi / 9, np.pi / 6]), np.array([-0.1, -0.2]), 0.5
     M, J = np.asarray(mass_of_links(q)), np.array([np.sin(q), np.cos(q)])
     W, before = J @ np.linalg.solve(M, J.T), J @ v
@@ -256,7 +260,7 @@ def test_an_impact_that_would_increase_the_energy_ends_the_motion():
     def change_of_energy(friction):
         sticks = np.linalg.solve(W, [-(1 + e) * before[0], -before[1]])
         cases = [sticks] if abs(sticks[1]) <= friction * sticks[0] else []
-        for sign in (1, -1):  # of the slip after the impact
+        for sign in (1, -1):  # the sign of the slip after the impact
             ray = np.array([1, -sign * friction])
             impulse = -(1 + e) * before[0] / (W[0] @ ray) * ray
             cases += [impulse] if sign * (before + W @ impulse)[1] > 0 else []
@@ -295,13 +299,13 @@ def test_an_impact_that_would_increase_the_energy_ends_the_motion():
         (lambda: uk.step(ball(0.5), uk.initial_state(ball(0.5), [1.0], [0.0]), 0.1), "give solver=ukjax.MoreauJean"),
     ),
 )
-def test_bad_input_is_one_clear_error(make, words):
+def test_bad_input_raises(make, words):
     with pytest.raises(uk.InputError, match=words):
         make()
 
 
-def test_a_contact_within_one_long_step_is_found():
-    """In free flight a step is as long as the motion: a ball meets a peg of 0.1 m after 1 m."""
+def test_contact_inside_one_long_step_is_detected():
+    """In free flight a step is as long as the motion: a ball meets a peg of radius 0.1 m after 1 m."""
     peg = uk.Unilateral(lambda t, q: jnp.hypot(q[0] - 1, q[1]) - 0.1, restitution=1.0)
     flight = uk.System(uk.MassForce(jnp.eye(2), lambda t, q, v: 0 * v), peg)
     motion = uk.simulate(flight, [0.0, 0.0], [1.0, 0.0], [0.0, 100.0])
@@ -309,30 +313,33 @@ def test_a_contact_within_one_long_step_is_found():
     np.testing.assert_allclose(motion.q[-1], [0.9 - 99.1, 0], atol=1e-9)
 
 
-def test_a_slowly_growing_pull_lifts_a_body_that_touches_without_load():
+def test_body_in_contact_without_load_lifts_off_under_a_growing_force():
     pull = uk.System(uk.MassForce(jnp.eye(1), lambda t, q, v: t[None]), uk.Unilateral(lambda t, q: q[0]))
     motion = uk.simulate(pull, [0.0], [0.0], [0.0, 1.0])
     np.testing.assert_allclose(motion.q[-1], 1 / 6, rtol=1e-9)
 
 
 @pytest.mark.parametrize("load", (1 - 1e-9, 1 - 1e-12, 1.0))
-def test_a_load_just_below_the_limit_of_friction_is_held(load):
+def test_mass_sticks_at_loads_up_to_the_friction_limit(load):
     motion = uk.simulate(oscillator(), [load], [0.0], [0.0, 1.0])
     assert motion.finished and motion.contacts.sticking[-1, 0]
     np.testing.assert_array_equal(motion.q[-1], load)
 
 
 def test_impacts_accumulate_at_late_times(start=1e9):
-    """Flights shorter than the resolution of the time end the bouncing."""
+    """Bouncing ends when flights are shorter than the resolution of the time."""
     motion = uk.simulate(ball(0.5), [1.0], [0.0], start + np.linspace(0, 12, 11))
     assert motion.finished and motion.contacts.closed[-1, 0]
     np.testing.assert_allclose(motion.q[-1], 0.1, atol=1e-9)
 
 
 @pytest.mark.slow
-def test_a_load_that_varies_while_nothing_moves_is_followed():
-    """Adaptive steps of a body at rest are long. A load 2 m g sin(20 t) lifts it three times in a second, and friction
-    of 1 N holds another against 1.5 sin(20 t) N for a part of the time only."""
+def test_load_that_varies_at_rest_gives_the_same_motion_as_small_fixed_steps():
+    """Adaptive steps of a body at rest are long.
+
+    A load 2 m g sin(20 t) lifts a body three times in a second. Friction of 1 N is exceeded by 1.5 sin(20 t) N at
+    times.
+    """
     ts = [0.0, 1.0]
     lifted = uk.System(
         uk.MassForce(jnp.eye(1), lambda t, q, v: G * (2 * jnp.sin(20 * t) - 1)[None]),
@@ -350,23 +357,25 @@ def test_a_load_that_varies_while_nothing_moves_is_followed():
         assert int(motion.contacts.changes) == int(fixed.contacts.changes) == changes
 
 
-def test_a_start_inside_of_a_contact_is_a_failure_under_jit():
+def test_start_inside_a_contact_fails_under_jit():
     final = jax.jit(lambda z: uk.simulate(ball(0.5), z, jnp.zeros(1), jnp.array([0.0, 1.0])).without_model())
     assert final(jnp.array([0.05])).reason == "left its constraints"
     assert final(jnp.array([0.5])).finished
 
 
-def test_where_a_contact_is_grazed_the_motion_is_not_differentiable():
-    """A ball is thrown at a ceiling of 1 m: it just reaches it, misses or passes it by 1e-10 and 1e-6 of its speed,
-    hits it, and stays away. The slope of its height by the speed is infinite there. The last would rise 5 mm above the
-    ceiling, and its impact is between two samples."""
+def test_motion_with_a_grazing_contact_is_not_differentiable():
+    """A ball is thrown at a ceiling at 1 m. Where it just reaches it, its height has an infinite slope by the speed.
+
+    The eight speeds: the exact one, relative deviations of ±1e-10 and ±1e-6, an impact, no contact, and a rise of 5 mm
+    above the ceiling, with an impact between two samples.
+    """
     ceiling = uk.Unilateral(lambda t, q: 1 - q[0], restitution=0.5)
     throw = uk.System(uk.MassForce(jnp.eye(1), lambda t, q, v: jnp.array([-G])), ceiling)
     speed = np.sqrt(2 * G) * np.array([1, 1 - 1e-10, 1 + 1e-10, 1 - 1e-6, 1 + 1e-6, 1.1, 0.9, np.sqrt(1.005)])
     motion = uk.simulate(throw, np.zeros((8, 1)), speed[:, None], [0.0, 0.3, 1.0])
     np.testing.assert_array_equal(motion.differentiable, [False] * 3 + [True] * 5)
     assert not motion[0].differentiable and motion[5].differentiable
-    # The dip of 2e-6 m lasts 1e-3 s, far less than the step: it is an impact all the same.
+    # Penetration of 2e-6 m for 1e-3 s, far less than a step, is also an impact.
     np.testing.assert_array_equal(motion.contacts.impacts, [0, 0, 1, 0, 1, 1, 0, 1])
     at_ceiling = np.sqrt(0.01 * G)
     since = 1.0 - (speed[-1] - at_ceiling) / G

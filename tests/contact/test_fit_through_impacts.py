@@ -1,4 +1,4 @@
-"""Estimates, tuning and exported simulators of systems with impacts."""
+"""Estimation of parameters of a system with impacts."""
 
 # pyright: reportOptionalMemberAccess=false, reportArgumentType=false
 
@@ -17,7 +17,7 @@ T = np.linspace(0, 2, 81)
 
 
 class Ball(uk.systems.AbstractMechanism):
-    """A ball without spin, thrown from 1 m at 3 m/s along the floor: it bounces, and friction brakes it at impacts."""
+    """A ball without spin, thrown from 1 m at 3 m/s along the floor. It bounces, and friction slows it at impacts."""
 
     e: uk.systems.Parameter = uk.systems.parameter(0.8)
     mu: uk.systems.Parameter = uk.systems.parameter(0.2)
@@ -40,7 +40,7 @@ class Ball(uk.systems.AbstractMechanism):
 
 
 def closed_form(x):
-    """(x, z) at the times T for x = (e, mu)."""
+    """Return (x, z) at the times T for x = (e, mu)."""
     e, mu = x
     out, t, q, v = [], 0.0, np.array([0.0, 1.0]), np.array([3.0, 0.0])
     for at in T:
@@ -57,7 +57,7 @@ def closed_form(x):
 
 
 @pytest.mark.slow
-def test_restitution_and_friction_of_a_bouncing_record_with_their_standard_errors(rng):
+def test_fitted_restitution_and_friction_and_standard_errors_match_closed_form(rng):
     truth = np.array([0.8, 0.2])
     y = closed_form(truth) + SIGMA * rng.normal(size=2 * T.size)
     experiment = uk.Experiment(T, y.reshape(-1, 2), Ball().start(), sigma=SIGMA)

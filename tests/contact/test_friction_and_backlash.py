@@ -13,9 +13,12 @@ from ukjax.joints import Gear, Revolute
 G = 9.81
 
 
-def test_stick_and_slip_on_a_belt_repeat_with_the_period_of_the_closed_form():
-    """m = k = 1 on a belt of speed V. It sticks until x = S, then slips about x = K as a sine until its speed is V
-    again, at x = 2 K − S: with d = S − K the slip lasts 2π − 2 atan(d/V), and sticking 2 d/V."""
+def test_period_of_stick_slip_on_a_belt_matches_closed_form():
+    """m = k = 1 on a belt of speed V.
+
+    The mass sticks until x = S. Then it slips about x = K as a sine until its speed is V again, at x = 2 K − S. With d
+    = S − K, it slips for 2π − 2 atan(d/V) and sticks for 2 d/V.
+    """
     V, K, S = 0.5, 1.0, 1.6
     belt = uk.System(uk.MassForce(jnp.eye(1), lambda t, q, v: -q), uk.Coulomb(lambda t, q, v: v - V, limit=K, static=S))
     slips = 2 * np.pi - 2 * np.arctan((S - K) / V)
@@ -34,11 +37,13 @@ def test_stick_and_slip_on_a_belt_repeat_with_the_period_of_the_closed_form():
 
 
 @pytest.mark.slow
-def test_a_block_thrown_up_an_incline_stays_where_it_stops():
-    """The incline of slope tan 0.3 = 0.31 is between the coefficients 0.2 and 0.4: the block sticks at its turn, a
-    block at rest stays. A load that grows releases it at 0.4."""
+def test_block_on_an_incline_sticks_by_static_friction_and_slides_above_it():
+    """The slope tan 0.3 = 0.31 is between the coefficients 0.2 and 0.4.
 
-    # The third coordinate stays: it is how fast the load grows.
+    A block thrown up sticks where it stops, a block at rest sticks, and a growing load releases it at 0.4.
+    """
+
+    # The third coordinate is constant: the rate at which the load grows.
     force = lambda t, q, v: jnp.array([G * jnp.sin(0.3) + q[2] * t, -G * jnp.cos(0.3), 0.0])
     incline = uk.Unilateral(lambda t, q: q[1], friction=0.2, static_friction=0.4, slip=lambda t, q, v: v[:1])
     block = uk.System(uk.MassForce(jnp.eye(3), force), incline)
@@ -56,7 +61,7 @@ def test_a_block_thrown_up_an_incline_stays_where_it_stops():
 
 @pytest.mark.slow
 def test_static_friction_of_a_joint_and_of_a_contact():
-    """A rod with a load of 4.9 N m between 4 and 6 N m of friction stays at rest, and turns if it is pushed."""
+    """With a load of 4.9 N m and friction of 4 to 6 N m, a rod at rest sticks; with an initial speed it turns."""
     rod = uk.Body(1.0, centre=(0.5, 0, 0), inertia=(0, 1 / 12, 1 / 12))
     hinge = Revolute("ground", "rod", axis="y", friction=4.0, static_friction=6.0, sticks=True)
     motion = uk.simulate(uk.Mechanism({"rod": rod}, {"hinge": hinge}), [[0.0], [0.0]], [[0.0], [1e-3]], [0.0, 1.0])
@@ -71,9 +76,11 @@ def test_static_friction_of_a_joint_and_of_a_contact():
     np.testing.assert_allclose([*floor.coefficients(1), *floor.static_coefficients(1)], [0.2, 0.4])
 
 
-def test_teeth_with_backlash_collide_and_carry():
-    """Inertias 1 and 2, ratio −2: the play r = qa + 2 qb has the inverse inertia 1 + 4/2. With e = 1/2 its rate is 1,
-    −1/2, 1/4 before and after impacts that are 0.05, then 0.1/0.5 and 0.1/0.25 apart."""
+def test_impacts_of_gear_teeth_with_backlash_match_closed_form():
+    """Inertias 1 and 2, ratio −2: the play r = qa + 2 qb has the inverse inertia 1 + 4/2.
+
+    With e = 1/2, its rate is 1, −1/2, 1/4 between impacts, which are at 0.05 and 0.1/0.5 and 0.1/0.25 later.
+    """
 
     def wheels(**play):
         bodies = {"a": uk.Body(1.0, inertia=(1, 1, 1)), "b": uk.Body(1.0, inertia=(1, 1, 2))}
@@ -104,6 +111,6 @@ def test_teeth_with_backlash_collide_and_carry():
         ),
     ),
 )
-def test_bad_input(make, words):
+def test_bad_input_raises(make, words):
     with pytest.raises(uk.InputError, match=words):
         make()

@@ -1,4 +1,4 @@
-"""Contacts of bodies: their distances and slips against closed forms, MuJoCo and finite differences."""
+"""Contact geometry: gaps and slips against closed forms and finite differences."""
 
 from typing import Any
 
@@ -49,8 +49,8 @@ FAR = pose((9.0, 9.0, 9.0))
 # --- gaps --------------------------------------------------------------------------------------------------------
 
 
-def test_gaps_on_a_plane_in_closed_form():
-    """At the attitude of the body turned by 30° about y: heights of points (x, 0, z) are h − x sin 30° + z cos 30°."""
+def test_gaps_to_a_plane_match_closed_form():
+    """The body is turned by 30° about y: points (x, 0, z) are at heights h − x sin 30° + z cos 30°."""
     s, c, h = 0.5, np.sqrt(3) / 2, 2.0
     u = (np.cos(np.pi / 12), 0, np.sin(np.pi / 12), 0)
     solids = {
@@ -69,21 +69,21 @@ def test_gaps_on_a_plane_in_closed_form():
         np.testing.assert_allclose(found, wanted, atol=1e-15, err_msg=name)
 
 
-def test_a_cylinder_lies_stands_and_tilts():
+def test_gaps_of_a_standing_lying_and_tilted_cylinder():
     (constraint,) = floating(Contact(Cylinder("a", radius=0.1, length=0.6), Plane())).nonsmooth
     at = lambda angle: np.sort(
         gaps(constraint, jnp.array([*pose((0, 0, 1), (np.cos(angle / 2), np.sin(angle / 2), 0, 0)), *FAR]))
     )
-    np.testing.assert_allclose(at(0)[:5], 0.7, atol=1e-15)  # stands: all five points of its lower end
-    np.testing.assert_allclose(at(np.pi / 2)[:2], 0.9, atol=1e-15)  # lies: the lowest point of each end
+    np.testing.assert_allclose(at(0)[:5], 0.7, atol=1e-15)  # it stands: the five points of its lower end
+    np.testing.assert_allclose(at(np.pi / 2)[:2], 0.9, atol=1e-15)  # it lies: the lowest point of each end
     np.testing.assert_allclose(at(np.pi / 2)[2:4], 0.901, atol=1e-15)  # the fixed points are inside
     for angle in (1e-9, 0.3, 2.0):
         lowest = 1 - 0.3 * abs(np.cos(angle)) - 0.1 * abs(np.sin(angle))
         np.testing.assert_allclose(at(angle)[0], lowest, atol=1e-15)
 
 
-def test_a_plane_on_a_moving_body_and_a_far_pair(rng):
-    """Only the pose of one body relative to the other matters."""
+def test_gaps_between_moving_bodies_match_closed_form(rng):
+    """Gaps depend on the relative pose of the two bodies."""
     contacts = (
         Contact(Sphere("a", radius=0.1), Plane("b", at=(0, 0, 0.2), normal=(1, 2, 2))),
         Contact(Sphere("a", radius=0.1), Capsule("b", ends=[(0, 0, 0), (1, 0, 0)], radius=0.2), friction=0.1),
@@ -96,8 +96,7 @@ def test_a_plane_on_a_moving_body_and_a_far_pair(rng):
 
 
 @pytest.mark.parametrize("kind", ("crossing", "parallel", "collinear", "ends"))
-def test_nearest_points_of_segments(kind, rng):
-    """Against least squares with bounds."""
+def test_nearest_points_of_segments_match_bounded_least_squares(kind, rng):
     for _ in range(20):
         a, b = rng.normal(size=(2, 2, 3))
         if kind in ("parallel", "collinear"):
@@ -120,7 +119,7 @@ def test_parallel_capsules_touch_in_the_middle_of_their_common_part():
 
 
 def tree():
-    """Two arms of two links on a base that turns, and a plate on the ground that swings."""
+    """Two arms of two links on a turning base, and a plate that swings on the ground."""
     link = uk.Body(1.0, (0.2, 0.1, 0), (0.1, 0.2, 0.3))
     names = ("base", "left", "right", "hand", "plate")
     joints = {
@@ -155,8 +154,8 @@ def touching_tree():
     return uk.Mechanism(bodies, joints, contacts=[Contact(*pair, friction=0.5) for pair in PAIRS.values()])
 
 
-def test_gap_rates_and_slips_are_the_velocities_of_the_bodies(touching_tree, rng):
-    """By finite differences: bodies are moved, and with them the material points where the shapes touch."""
+def test_gap_rates_and_slips_match_finite_differences_of_poses(touching_tree, rng):
+    """Bodies are moved by small displacements, with the material points at which the shapes touch."""
     mechanism, h = touching_tree, 1e-6
     (constraint,) = mechanism.nonsmooth
     q = jnp.asarray(rng.normal(size=mechanism.tree.nq) / 2)
@@ -195,7 +194,7 @@ def test_gap_rates_and_slips_are_the_velocities_of_the_bodies(touching_tree, rng
             )
             np.testing.assert_allclose(G[row], normal @ relative, atol=1e-8)
             tangential = relative - np.outer(normal, normal @ relative)
-            # The two directions are orthonormal: all products of slips are those of the velocities.
+            # The two directions are orthonormal, so products of slips equal products of tangential velocities.
             np.testing.assert_allclose(S[row].T @ S[row], tangential.T @ tangential, atol=1e-8)
             row += 1
     assert row == len(S) == sum(contact.points for contact in contacts)
@@ -203,7 +202,7 @@ def test_gap_rates_and_slips_are_the_velocities_of_the_bodies(touching_tree, rng
 
 @pytest.mark.slow
 def test_rows_are_the_derivatives_of_gaps_and_slips(rng):
-    """By the recursion over the tree, against differentiation through the poses of the bodies."""
+    """Rows by recursion over the tree, against automatic differentiation through the poses of the bodies."""
     pairs = PAIRS["box and plate"], PAIRS["capsule and sphere"]
     mechanism = uk.Mechanism(*tree(), contacts=[Contact(*pair, friction=0.5) for pair in pairs])
     (constraint,) = mechanism.nonsmooth
@@ -214,7 +213,7 @@ def test_rows_are_the_derivatives_of_gaps_and_slips(rng):
         np.testing.assert_allclose(found, derivative, atol=1e-13)
 
 
-def test_directions_of_slip_do_not_jump():
+def test_directions_of_slip_are_continuous_in_the_normal():
     angle = np.linspace(0, 2 * np.pi, 2001)
     zero = np.zeros_like(angle)
     c, s = np.cos(angle), np.sin(angle)
@@ -233,11 +232,11 @@ def test_directions_of_slip_do_not_jump():
 
 
 def along_incline(slope, **how):
-    """Mechanism of a ball of radius 0.1 on an incline, in an upright plane, and its start at rest."""
+    """Return a ball of radius 0.1 on an incline, in a vertical plane, and its start at rest."""
     normal = np.array([np.sin(slope), 0, np.cos(slope)])
     ball = uk.Mechanism(
         {"ball": uk.Body(2.0, inertia=[0.4 * 2.0 * 0.1**2] * 3)},
-        {"plane": uk.joints.Planar("ground", "ball", axis="y")},  # its coordinates are z, x and the angle
+        {"plane": uk.joints.Planar("ground", "ball", axis="y")},  # coordinates: z, x and the angle
         contacts=[Contact(Sphere("ball", radius=0.1), Plane(normal=jnp.asarray(normal)), **how)],
     )
     return ball, jnp.array([0.1 * normal[2], 0.1 * normal[0], 0])
@@ -266,9 +265,9 @@ CRATE = uk.Body(3.0, inertia=[3.0 / 12 * (a**2 + b**2) for a, b in ((0.3, 0.2), 
 
 
 @pytest.mark.slow
-def test_a_box_stands_on_its_feet_slides_and_stops():
-    """In an upright plane, three feet are one too many: the forces are not unique, their sum is."""
-    plane = {"plane": uk.joints.Planar("ground", "crate", axis="y")}  # its coordinates are z, x and the angle
+def test_box_on_three_feet_slides_and_stops():
+    """In a vertical plane, three feet are redundant: single forces are not unique, but their sum is."""
+    plane = {"plane": uk.joints.Planar("ground", "crate", axis="y")}  # coordinates: z, x and the angle
     feet = [Contact(Point("crate", at=(x, 0, -0.1)), Plane(), friction=0.4) for x in (-0.2, 0.1, 0.2)]
     box, v0 = uk.Mechanism({"crate": CRATE}, plane, contacts=feet), 1.2
     motion: Any = uk.simulate(box, [0.1, 0.0, 0.0], [0.0, v0, 0.0], [0.0, 0.1, 0.5, 1.0])
@@ -280,14 +279,14 @@ def test_a_box_stands_on_its_feet_slides_and_stops():
     force = np.asarray(motion.contact_force[:, :3])
     np.testing.assert_allclose(force.sum(axis=1), 3 * GRAVITY, rtol=1e-9)
     assert np.all(motion.contacts.closed) and np.all(force >= 0)
-    load = force[2]  # two feet are enough
+    load = force[2]  # two feet suffice
     np.testing.assert_array_equal(motion.contacts.sticking[2], load > 1e-9)
     assert np.sum(load > 1e-9) >= 2
 
 
 @pytest.mark.slow
 def test_a_box_dropped_with_a_tilt_comes_to_rest():
-    """No corner stays further from the ground than gravity moves it in a step, and four carry the weight."""
+    """Corners stay within the distance that gravity moves them in a step, and four of them carry the weight."""
     box = uk.Mechanism({"crate": CRATE}, contacts=[Contact(Box("crate", size=(0.4, 0.3, 0.2)), Plane(), friction=0.5)])
     assert len(box.nonsmooth[0].name) == 8 and box.nonsmooth[0].name[7] == "crate on ground[7]"
     tilted, v0 = jnp.array(pose((0, 0, 0.3), (0.99500, 0.07987, 0.05990, 0.0))), jnp.array([0.3, 0, 0, 0, 0, 0])
@@ -304,8 +303,8 @@ def test_a_box_dropped_with_a_tilt_comes_to_rest():
     assert np.all(lowest > -1e-12) and np.all(lowest < GRAVITY * dt**2)
 
 
-def test_a_rolling_cylinder_touches_without_slip():
-    """On one point of each end: at any angle of it, both stay on the ground and are at rest."""
+def test_rolling_cylinder_has_zero_gap_and_slip():
+    """It touches at one point of each end. At all angles, both have zero gap and zero velocity."""
     contact = Contact(Cylinder("can", radius=0.1, length=0.4), Plane(), friction=0.6)
     can = uk.Mechanism({"can": uk.Body(1.0, inertia=(0.02, 0.02, 0.005))}, contacts=[contact])
     (constraint,), v = can.nonsmooth, jnp.array([0.5, 0, 0, 0, 5.0, 0])
@@ -354,19 +353,19 @@ BAD = {
 
 
 @pytest.mark.parametrize("what", BAD)
-def test_bad_input(what):
+def test_bad_input_raises(what):
     make, message = BAD[what]
     with pytest.raises(uk.InputError, match=message):
         make()
 
 
-def test_a_start_inside_of_a_contact():
+def test_start_inside_a_contact_raises():
     ball, q0 = along_incline(0.0, friction=0.2)
     with pytest.raises(uk.InputError, match="the gap of 'ball on ground' is -0.02"):
         uk.simulate(ball, q0.at[0].add(-0.02), jnp.zeros(3), [0.0, 1.0], **STEPS)
 
 
-def test_contacts_are_parameters():
+def test_contact_radius_can_be_replaced_and_contacts_can_be_added():
     ball, q0 = along_incline(0.0, friction=0.2)
     (constraint,) = ball.nonsmooth
     other = eqx.tree_at(lambda ball: ball.contacts[0].a.radius, ball, jnp.asarray(0.07))

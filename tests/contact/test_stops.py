@@ -1,4 +1,4 @@
-"""Stops at the limits of joints, and joint friction that sticks."""
+"""Stops at the limits of joints, and joint friction with sticking."""
 
 # pyright: reportOptionalMemberAccess=false, reportOptionalSubscript=false, reportArgumentType=false
 
@@ -24,7 +24,7 @@ def two_links(**stops):
     )
 
 
-def test_links_come_to_rest_on_their_stops_with_the_forces_of_statics():
+def test_forces_of_links_at_rest_on_stops_match_statics():
     with pytest.warns(UserWarning, match="nothing stops it there"):
         uk.simulate(two_links(), [0.0, 0.0], [0.0, 0.0], [0.0, 0.5], dt=0.05)
     arm = two_links(restitution=0.3)
@@ -39,9 +39,12 @@ def test_links_come_to_rest_on_their_stops_with_the_forces_of_statics():
 
 
 @pytest.mark.slow
-def test_a_stop_of_a_joint_that_is_rows():
-    """A box falls along an upright rail on its stop and bounces: the rail closes a loop, some of whose rows are
-    redundant. The stop pushes beside the centre of mass, which the rail carries."""
+def test_stop_of_a_joint_that_closes_a_loop():
+    """A box falls along a vertical rail onto its stop and bounces.
+
+    The rail closes a loop, and some of its rows are redundant. The stop pushes beside the centre of mass; the rail
+    carries the moment.
+    """
     joints = {
         "table": Planar("ground", "box", axis="y"),
         "rail": Prismatic("ground", "box", axis="z", limits=(-0.1, 0.5), restitution=0.5),
@@ -60,8 +63,8 @@ def test_a_stop_of_a_joint_that_is_rows():
     np.testing.assert_allclose(pose.R, np.eye(3), rtol=0, atol=1e-12)
 
 
-def test_friction_in_a_joint_holds_it():
-    """A rod held by friction of 6 N m: it turns until the friction has used its energy, then it stands still."""
+def test_rod_stops_by_joint_friction_and_sticks():
+    """A rod with joint friction of 6 N m turns until friction has used its energy, then sticks."""
     pendulum = uk.Mechanism(
         {"rod": rod(1.0, 1.0)}, {"hinge": Revolute("ground", "rod", axis="y", friction=6.0, sticks=True)}
     )

@@ -13,7 +13,7 @@ from .test_event_driven import G, ball, block, oscillator
 
 
 def test_the_order_of_convergence_is_one():
-    """A block slides on an incline, stops and sticks: 0.5 / a, and a ball falls on a floor without rebound."""
+    """A block slides on an incline over 0.5 / a, stops and sticks. A ball falls on a floor without rebound."""
     rest = 0.5 / (G * (0.5 * np.cos(0.3) - np.sin(0.3)))
     errors = []
     for dt in (2e-2, 1e-2, 5e-3):
@@ -21,7 +21,7 @@ def test_the_order_of_convergence_is_one():
         assert motion.contacts.sticking[-1, 0] and motion.plan.integrator == "time_stepping"
         np.testing.assert_allclose(motion.contact_force[-1], 2 * G * np.array([np.cos(0.3), -np.sin(0.3)]), rtol=1e-9)
         errors.append(abs(float(motion.q[-1, 0]) - rest) / dt)
-    assert max(errors) < 0.1  # of the last step's way, at most
+    assert max(errors) < 0.1  # of the distance of the last step, at most
     drop = uk.simulate(ball(0.0), [1.0], [0.0], jnp.linspace(0, 2, 21), dt=1e-3, solver=uk.MoreauJean())
     exact = np.maximum(1 - G * np.asarray(drop.t) ** 2 / 2, 0.1)
     np.testing.assert_allclose(drop.q[:, 0], exact, atol=2e-3)
@@ -37,7 +37,7 @@ def test_energy_never_rises_and_impacts_rebound():
     np.testing.assert_allclose(energy[after] - G * 0.1, 0.64 * 0.9 * G, rtol=2e-2)
 
 
-def test_a_step_at_a_time_is_the_same_motion():
+def test_repeated_steps_match_one_simulation():
     model, solver = block(0.5, 0.3), uk.MoreauJean()
     whole = uk.simulate(model, [0.0, 0.0], [1.0, 0.0], [0.0, 0.5], dt=1e-2, solver=solver)
     state = uk.initial_state(model, [0.0, 0.0], [1.0, 0.0])
@@ -48,7 +48,7 @@ def test_a_step_at_a_time_is_the_same_motion():
 
 
 @pytest.mark.slow
-def test_derivatives_are_those_of_the_steps():
+def test_derivative_by_the_friction_coefficient_matches_closed_form():
     def rest(friction):
         return uk.simulate(block(friction, 0.3), [0.0, 0.0], [1.0, 0.0], [0.0, 0.2], dt=1e-2, solver=uk.MoreauJean()).q[
             -1, 0
@@ -60,8 +60,8 @@ def test_derivatives_are_those_of_the_steps():
     np.testing.assert_allclose(slopes, exact, rtol=1e-9)
 
 
-def test_the_friction_oscillator_moves_in_half_cosines_and_stops():
-    """About 1 to the left, about −1 to the right, and it stays at −1/2 from 2π on: in a batch."""
+def test_friction_oscillator_matches_half_cosines_and_stops():
+    """It moves about 1 to the left, about −1 to the right, and stops at −1/2 at 2π. The motion is one of a batch."""
     ts = np.linspace(0, 7.5, 6)
     stepped = uk.simulate(oscillator(), [[3.5], [3.5]], [[0.0], [0.0]], ts, dt=1e-3, solver=uk.MoreauJean())
     moving = np.where(ts < np.pi, 1 + 2.5 * np.cos(ts), -1 + 0.5 * np.cos(ts))
@@ -70,11 +70,11 @@ def test_the_friction_oscillator_moves_in_half_cosines_and_stops():
     np.testing.assert_array_equal(stepped.contacts.sticking[0, 1:, 0], ts[1:] > 2 * np.pi)
 
 
-def test_a_bar_that_falls_on_one_end_comes_to_rest_or_keeps_its_energy():
-    """The ends must not carry it in turns. It rests within the way that gravity moves it in a step.
+def test_bar_dropped_on_one_end_comes_to_rest_or_conserves_energy():
+    """Without restitution, both ends carry the bar at rest, within the distance that gravity moves it in a step.
 
-    With restitution 1 its energy is constant: an end that an impulse on the other one drives into the floor gains none
-    by its projection.
+    With restitution 1 its energy is constant: an impulse at one end moves the other into the floor, and projection of
+    this end adds no energy.
     """
     M = jnp.diag(jnp.array([3.0, 0.05]))
     ends = lambda t, q: q[0] + jnp.array([-0.2, 0.2]) * jnp.sin(q[1]) - 0.1 * jnp.cos(q[1])
@@ -90,8 +90,8 @@ def test_a_bar_that_falls_on_one_end_comes_to_rest_or_keeps_its_energy():
     assert np.all(jax.vmap(lambda q: ends(0.0, q))(motion.q) > -1e-12) and int(motion.contacts.changes) > 5
 
 
-def test_a_point_that_passes_a_round_obstacle_is_not_pushed():
-    """In a step it moves by twice the radius of the obstacle, and passes it at a fifth of the radius."""
+def test_point_that_passes_a_round_obstacle_is_not_deflected():
+    """A step is twice the radius of the obstacle, and the point passes it at a distance of a fifth of the radius."""
     obstacle = uk.Unilateral(lambda t, q: jnp.sqrt(q @ q) - 0.1)
     point = uk.System(uk.MassForce(jnp.eye(2), jnp.zeros(2)), obstacle)
     motion = uk.simulate(point, [-0.55, 0.12], [20.0, 0.0], [0.0, 0.1], dt=1e-2, solver=uk.MoreauJean())
@@ -99,7 +99,7 @@ def test_a_point_that_passes_a_round_obstacle_is_not_pushed():
     assert not np.any(motion.contacts.closed) and int(motion.contacts.changes) == 0
 
 
-def test_quaternions_keep_their_norm():
+def test_norm_of_quaternions_is_conserved():
     body = uk.Mechanism({"body": uk.Body(1.0, inertia=(1.0, 2.0, 3.0))}, gravity=(0, 0, 0))
     floor = uk.Unilateral(lambda t, q: q[2] + 1)
     start = [0, 0, 0, 1.0, 0, 0, 0], [0, 0, 0, 1.0, 5.0, 2.0]
@@ -110,7 +110,7 @@ def test_quaternions_keep_their_norm():
 
 
 @pytest.mark.parametrize("dt", (1e-2, 1e-3))
-def test_a_ball_that_has_bounced_rests_with_its_weight(dt):
+def test_contact_force_of_a_ball_at_rest_is_its_weight(dt):
     motion = uk.simulate(ball(0.5), [1.0], [0.0], [0.0, 1.0, 3.0], dt=dt, solver=uk.MoreauJean())
     np.testing.assert_allclose(motion.contact_force[-1], G, rtol=1e-9)
     assert int(motion.contacts.changes) < 30

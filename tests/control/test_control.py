@@ -1,4 +1,4 @@
-"""Servo control, against the same laws in NumPy, closed forms and guaranteed bounds."""
+"""Servo control against the same laws in NumPy, closed forms and proven bounds."""
 
 import equinox as eqx
 import jax
@@ -12,12 +12,14 @@ from ukjax._control import allocate
 
 from ..helpers import central_difference, mass_matrix, printed_formula, rows_of_rank
 
-AGREE = 1e-10  # two ways of solving systems with condition numbers up to about 1e4
+AGREE = 1e-10  # two methods for systems with condition numbers up to about 1e4
 
 
 def printed_law(M, Q, A_h, b_h, A, b, B, N, s):
-    """u = N^(-1/2) (G N^(-1/2))⁺ (b̄ − G s) + s, G = A M⁻¹ N_h B, N_h the projector of the forces of A_h: with
-    pseudoinverses."""
+    """Return u = N^(-1/2) (G N^(-1/2))⁺ (b̄ − G s) + s, with pseudoinverses.
+
+    G = A M⁻¹ N_h B, where N_h is the projector of the constraint forces of A_h.
+    """
     Mi = np.linalg.inv(M)
     S = np.linalg.pinv(A_h @ Mi @ A_h.T, rcond=1e-10)
     N_h = np.eye(len(Q)) - A_h.T @ S @ A_h @ Mi
@@ -35,7 +37,7 @@ def random_case(rng, n, m_h, rank, m, p):
 
 @jax.jit
 def commanded(passive, A, b, B, N, s):
-    """The command, and the acceleration with it."""
+    """Return the command, and the acceleration that it causes."""
     command = allocate(uk.mobility(passive), A, b, B, N, s)
     moved = uk.Terms(passive.M, passive.Q + B @ command.u, passive.A, passive.b)
     return command, uk.constrained_motion(moved).acceleration
@@ -63,8 +65,8 @@ def test_command_is_the_corrected_law_of_liu_2015(rng, n, m_h, rank, m, p):
         assert np.abs(command.unreachable).max() > 0.01
 
 
-def test_a_direction_that_the_structure_forbids_is_not_taken_for_reachable():
-    """The task is on a row that the joints hold: what is left of G is rounding."""
+def test_task_along_a_constrained_direction_is_unreachable():
+    """The task is parallel to a constraint row, so that G contains only rounding errors."""
     M, row = np.diag([1.0, 2.0, 3.0]), np.array([[1.0, 0.3, 0.1]])
     passive = uk.Terms(*map(jnp.asarray, (M, np.zeros(3), row, np.zeros(1))))
     command, _ = commanded(passive, row / 3, np.ones(1), np.eye(3), np.eye(3), np.zeros(3))
@@ -73,8 +75,8 @@ def test_a_direction_that_the_structure_forbids_is_not_taken_for_reachable():
     np.testing.assert_allclose(command.u, 0, rtol=0, atol=1e-14)
 
 
-def test_weight_of_the_inverse_mass_is_nature_s_choice(rng):
-    """With an actuator on every coordinate and N = M⁻¹ the servo force is the constraint force (Udwadia 2003)."""
+def test_servo_force_with_weight_inverse_mass_is_the_constraint_force(rng):
+    """All coordinates have actuators and N = M⁻¹ (Udwadia 2003)."""
     M, Q, _, _, A, b, _ = random_case(rng, 5, 0, 0, 2, 5)
     passive = uk.Terms(*map(jnp.asarray, (M, Q, np.zeros((0, 5)), np.zeros(0))))
     command, _ = commanded(passive, A, b, np.eye(5), np.linalg.inv(M), np.zeros(5))
@@ -82,7 +84,7 @@ def test_weight_of_the_inverse_mass_is_nature_s_choice(rng):
 
 
 def arm(m1=1.0, m2=2.0, **control):
-    """Two masses on a line, a spring between: Liu et al. 2015, section IV, as a user would write it."""
+    """Two masses on a line with a spring between them: Liu et al. 2015, section IV."""
     energies = uk.Lagrangian(
         lambda t, q, v: (m1 * v[0] ** 2 + m2 * v[1] ** 2) / 2, lambda t, q: 5.0 * (q[1] - q[0] - 1) ** 2 / 2
     )
@@ -99,7 +101,7 @@ def test_underactuated_masses_follow_the_closed_form():
     assert motion.inputs == (("F", "N"),)
 
 
-def test_a_task_in_parts_out_of_reach_is_refused_with_its_direction():
+def test_partly_unreachable_task_error_gives_the_direction():
     both = [
         uk.Holonomic(lambda t, q: q[1] - q[0] - 2, name="distance"),
         uk.Holonomic(lambda t, q: q[0], name="first at rest"),
@@ -110,13 +112,13 @@ def test_a_task_in_parts_out_of_reach_is_refused_with_its_direction():
 
 
 def lost_actuator():
-    """A free particle whose only actuator turns from x to y at t = 1 s, told to move along x."""
+    """A free particle whose task is to move along x. Its only actuator turns from x to y at t = 1 s."""
     B = lambda t, q: jnp.where(t < 1, jnp.array([[1.0], [0.0]]), jnp.array([[0.0], [1.0]]))
     task = uk.Holonomic(lambda t, q: q[0] - jnp.sin(t), name="path")
     return uk.System(uk.MassForce(np.eye(2), np.zeros(2)), control=uk.control.Servo(B, task))
 
 
-def test_a_task_lost_on_the_way_stops_with_time_and_direction():
+def test_unreachable_task_error_gives_time_and_direction():
     particle = lost_actuator()
     with pytest.raises(uk.SimulationError, match=r"at t = 1 s: of the 0.841 .* along -1 'path'; they move 0 of its 1"):
         uk.simulate(particle, [0.0, 0.0], [1.0, 0.0], jnp.linspace(0, 2, 21))
@@ -126,8 +128,8 @@ def test_a_task_lost_on_the_way_stops_with_time_and_direction():
 
 
 @pytest.mark.parametrize("unit", (1e-9, 1e9))
-def test_what_is_out_of_reach_is_so_in_any_unit_of_length(unit):
-    """A particle that is to rise by ``unit`` and can only be pushed sideways."""
+def test_unreachable_task_is_detected_in_any_unit_of_length(unit):
+    """The task of the particle is to rise by ``unit``; its actuator pushes sideways only."""
     task = uk.Holonomic(lambda t, q: q[1] - unit * t**2 / 2, name="height")
     system = uk.System(uk.MassForce(np.eye(2), np.zeros(2)), control=uk.control.Servo([[1.0], [0.0]], task))
     with pytest.raises(ValueError, match=r"along [+-]1 'height'"):
@@ -135,7 +137,7 @@ def test_what_is_out_of_reach_is_so_in_any_unit_of_length(unit):
 
 
 @pytest.mark.slow
-def test_a_task_that_the_joints_keep_is_within_reach_though_rounding_is_left():
+def test_task_met_by_constraints_is_reachable_despite_rounding():
     slope = np.array([np.cos(1.0), np.sin(1.0)])
     wall = uk.Holonomic(lambda t, q: slope @ q, name="wall")
     task = uk.Holonomic(lambda t, q: slope @ q, name="on the wall")
@@ -148,7 +150,7 @@ def test_a_task_that_the_joints_keep_is_within_reach_though_rounding_is_left():
         np.testing.assert_allclose(motion.q[-1], fallen * along, rtol=1e-9, atol=1e-9 * unit)
 
 
-def test_in_a_batch_the_member_is_named():
+def test_error_of_a_batch_names_the_member():
     with pytest.raises(ValueError, match="the task of trajectory 1 cannot be performed from the start"):
         task = uk.Holonomic(lambda t, q: q[0] - 2 * q[1] ** 2, name="path")
         B = lambda t, q: jnp.array([[1.0], [0.0]]) * jnp.where(q[1] > 1, 0.0, 1.0)
@@ -156,7 +158,7 @@ def test_in_a_batch_the_member_is_named():
         uk.simulate(system, [[0.0, 0.0], [8.0, 2.0]], [[0.0, 0.0], [0.0, 0.0]], [0.0, 0.5])
 
 
-def test_feedback_of_eq_72_makes_the_error_decay_at_its_matrix_s_rates():
+def test_task_error_decays_by_the_matrix_of_equation_72():
     P = np.array([[0.5, 0.2], [0.2, 0.4]])
     task = uk.Nonholonomic(lambda t, q, v: jnp.stack([v[0] + q[1], v[1] - jnp.sin(q[0])]), name=("first", "second"))
     control = uk.control.Servo(np.eye(3)[:, :2], task, P=P, projected=False)
@@ -169,8 +171,8 @@ def test_feedback_of_eq_72_makes_the_error_decay_at_its_matrix_s_rates():
     assert np.abs(start).min() > 0.1
 
 
-def test_secondary_objective_uses_the_freedom_only(rng):
-    """Three actuators, one row: near to s as far as the task allows, by the same NumPy law."""
+def test_secondary_objective_acts_in_the_null_space_of_the_task(rng):
+    """Three actuators and one task row. The command is nearest to s, compared with NumPy."""
     B = rng.normal(size=(2, 3))
     s = rng.normal(size=3)
     task = uk.Holonomic(lambda t, q: q[0] * q[1] - 0.5, name="path")
@@ -185,8 +187,8 @@ def test_secondary_objective_uses_the_freedom_only(rng):
     np.testing.assert_allclose(null.T @ u, null.T @ s, rtol=0, atol=1e-12)
 
 
-def test_directions_that_a_task_leaves_free_are_told():
-    """Two motors move a point in the plane along y = 0; nothing is asked of x."""
+def test_task_with_free_directions_gives_a_warning():
+    """Two motors move a point in the plane. The task is y = 0; x is free."""
     free, task = uk.MassForce(np.diag([2.0, 3.0]), np.zeros(2)), uk.Holonomic(lambda t, q: q[1], name="line")
     run = lambda B, **how: uk.simulate(
         uk.System(free, control=uk.control.Servo(B, task, **how)), [0.0, 0.0], [1.0, 0.0], [0.0, 0.1], dt=0.05
@@ -194,11 +196,11 @@ def test_directions_that_a_task_leaves_free_are_told():
     with pytest.warns(UserWarning, match="the task leaves 1 of the 2 directions .* most of all along 'q1'"):
         run(np.eye(2))
     run(np.eye(2), secondary=0)
-    run([[0.0, 0.0], [1.0, 2.0]])  # two that share a load
+    run([[0.0, 0.0], [1.0, 2.0]])  # two motors that share a load
 
 
-def test_control_is_differentiable():
-    """u of the cart-pole by both masses, in reverse, against differences."""
+def test_reverse_derivative_of_the_command_matches_differences():
+    """The command of the cart-pole, differentiated by both masses."""
     cart = uk.systems.CartPole()
     q, v = jnp.array([0.2, 0.3]), jnp.array([1.0, -0.5])
 
@@ -210,12 +212,12 @@ def test_control_is_differentiable():
     np.testing.assert_allclose(jax.jacrev(u)(jnp.asarray(m)), central_difference(u, m), rtol=1e-7, atol=1e-8)
 
 
-def test_inverse_dynamics_undoes_the_motion_of_a_closed_loop(rng):
-    """Six motors of five coordinates, two of which two rows take away."""
+def test_inverse_dynamics_of_a_closed_loop_returns_the_inputs(rng):
+    """Six motors and five coordinates, with two constraint rows."""
     loop = uk.Holonomic(lambda t, q: jnp.stack([q[:3] @ q[2:], q[0] * q[1] - q[3]]), name=("first", "second"))
     passive = uk.System(uk.MassForce(mass_matrix(rng, 5), rng.normal(size=5)), loop)
     B = rng.normal(size=(5, 6))
-    q, v = rng.normal(size=5), rng.normal(size=5)  # the equations hold wherever it is
+    q, v = rng.normal(size=5), rng.normal(size=5)  # the equations are valid at any state
     u = rng.normal(size=6)
     terms = passive(0.0, q, v)
     acceleration = uk.constrained_motion(uk.Terms(terms.M, terms.Q + B @ u, terms.A, terms.b)).acceleration
@@ -225,7 +227,7 @@ def test_inverse_dynamics_undoes_the_motion_of_a_closed_loop(rng):
     G = (Mi - Mi @ A.T @ np.linalg.solve(A @ Mi @ A.T, A @ Mi)) @ B
     np.testing.assert_allclose(
         found.u, np.linalg.pinv(G, rcond=1e-10) @ G @ u, rtol=0, atol=1e-10
-    )  # u less what does nothing
+    )  # u without its part that has no effect
     assert int(found.rank) == 3
     with pytest.raises(ValueError, match="acceleration cannot be reached"):
         uk.control.inverse_dynamics(passive, B, 0.0, q, v, acceleration + np.array([1.0, 0, 0, 0, 0]))
@@ -235,7 +237,8 @@ def test_inverse_dynamics_undoes_the_motion_of_a_closed_loop(rng):
 
 
 def uncertain_plant():
-    """A mass of 1.3 kg taken for 1 kg, with a friction and a shaking that the law does not know; task: v = sin q."""
+    """A mass of 1.3 kg, 1 kg in the law, with a friction and a disturbance that the law does not know; task v = sin
+    q."""
     plant = uk.System(uk.MassForce([[1.3]], lambda t, q, v: 0.5 * jnp.sin(3 * t) - 0.4 * v))
     nominal = uk.System(uk.MassForce([[1.0]], lambda t, q, v: jnp.zeros(1)))
     task = uk.Nonholonomic(lambda t, q, v: v - jnp.sin(q) - 1.5, name="speed")
@@ -252,7 +255,7 @@ def end_error(system, v0, T=20.0):
     return np.abs(np.asarray(motion.task_residual))[200:].max(), motion
 
 
-def test_robust_law_ends_within_its_bound_which_falls_with_epsilon():
+def test_error_of_the_robust_law_is_within_its_bound_and_proportional_to_epsilon():
     plant, nominal, task = uncertain_plant()
     ends = []
     for epsilon in (0.1, 0.01):
@@ -264,11 +267,11 @@ def test_robust_law_ends_within_its_bound_which_falls_with_epsilon():
     unaided = uk.control.Robust([[1.0]], task, nominal, 0.0, kappa=2.0)
     error, motion = end_error(uk.System(plant.dynamics, control=unaided), [3.0])
     assert error > 10 * ends[0]
-    # The premises of the bound, along the motion: |v| and |b̄| stay within what RHO was made from.
+    # Assumptions of the bound, along the motion: |v| and |b̄| are within the values that RHO is computed from.
     assert np.abs(motion.v).max() < 4
 
 
-def test_adaptive_law_learns_the_bound_and_ends_within_its_own():
+def test_error_of_the_adaptive_law_is_within_its_bound():
     plant, nominal, task = uncertain_plant()
     ends = []
     for k1 in (20.0, 100.0):
@@ -281,8 +284,8 @@ def test_adaptive_law_learns_the_bound_and_ends_within_its_own():
     assert ends[1] < 0.6 * ends[0]
 
 
-def test_sliding_mode_keeps_the_actual_system_within_its_bound():
-    """A Duffing oscillator told to move as sin t, its mass 35 % and its stiffness 20 % off."""
+def test_sliding_mode_error_is_within_its_bound():
+    """A Duffing oscillator follows sin t. Its mass differs by 35 %, its stiffness by 20 %."""
     duffing = lambda m, k: uk.MassForce([[m]], lambda t, q, v: -k * q - q**3 - 0.2 * v)
     path = uk.Holonomic(lambda t, q: q - jnp.sin(t), name="path")
     nominal, actual = uk.System(duffing(1.0, 1.0), path), uk.System(duffing(1.35, 1.2))
@@ -293,7 +296,7 @@ def test_sliding_mode_keeps_the_actual_system_within_its_bound():
         motion = uk.simulate(system, [0.0, 0.05], [1.0, 1.0], jnp.linspace(0, 20, 401), rtol=1e-8, atol=1e-8)
         e = np.asarray(motion.q[:, 1] - motion.q[:, 0])
         s = np.asarray(motion.v[:, 1] - motion.v[:, 0]) + L * e
-        # What the bound asks for: κ α₀ above what the uncertainty does.
+        # Assumption of the bound: κ α₀ is larger than the uncertainty.
         t, q, v = (np.asarray(x) for x in (motion.t, motion.q[:, 1], motion.v[:, 1]))
         force = np.asarray(motion.constraint_force[:, 0])
         uncertainty = (-1.2 * q - q**3 - 0.2 * v + force) / 1.35 + np.sin(t) + (1 - 1 / 1.35) * L * (v - np.cos(t))
@@ -326,7 +329,7 @@ TASK = uk.Holonomic(lambda t, q: q[0], name="x")
         (lambda: feedback([1.0, 2.0]), r"law must have shape \(1,\)"),
     ],
 )
-def test_bad_input_is_named(make, words):
+def test_bad_input_raises(make, words):
     with pytest.raises(ValueError, match=words):
         make()
 
@@ -341,7 +344,7 @@ def feedback(law):
     return system.command(0.0, np.zeros(2), np.zeros(2))
 
 
-def test_a_limit_that_is_passed_is_said_with_its_time():
+def test_exceeded_actuator_limit_gives_a_warning_with_its_time():
     swing = uk.System(
         uk.MassForce([[2.0]], [0.0]),
         control=uk.control.Servo(

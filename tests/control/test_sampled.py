@@ -1,4 +1,4 @@
-"""Sampled control beside the exact discretisation of a linear system, by matrix exponentials."""
+"""Sampled control against the exact discretisation of a linear system, by matrix exponentials."""
 
 from typing import Any
 
@@ -27,7 +27,7 @@ def discrete(T):
 
 
 def exact(x, delay, gain=1.0, begin=0.0, end=END):
-    """x and u at the end, by the matrix exponential from each time at which something happens to the next."""
+    """Return x and u at the end, by matrix exponentials between samples and changes of the input."""
     instants = [begin, *np.arange(np.floor(begin / PERIOD) + 1, end / PERIOD + 1e-9) * PERIOD]
     events = sorted([(s, "sample") for s in instants] + [(s + delay, "act") for s in instants] + [(end, "end")])
     t, u, pending = begin, 0.0, []
@@ -54,7 +54,7 @@ def system(delay, gain=1.0, period=PERIOD):
     ((0.0, {"dt": 0.01}), (0.03, {"rtol": 1e-12}), (0.25, {"dt": 0.01})),
     ids=("none", "short", "long"),
 )
-def test_the_exact_discretisation(delay, options):
+def test_sampled_motion_matches_the_exact_discretisation(delay, options):
     motion: Any = uk.simulate(system(delay), START[:2], START[2:], TS, **options)
     x, u = exact(START, delay)
     np.testing.assert_allclose(np.concatenate([motion.q[-1], motion.v[-1]]), x, atol=1e-12)
@@ -65,14 +65,14 @@ def test_the_exact_discretisation(delay, options):
     assert motion.plan.integrator == "sampled" and motion.finished
 
 
-def test_a_start_between_two_instants():
+def test_start_between_two_samples():
     motion = uk.simulate(system(0.03), START[:2], START[2:], [0.04, END], dt=0.01)
     np.testing.assert_allclose(motion.q[-1], exact(START, 0.03, begin=0.04)[0][:2], atol=1e-12)
 
 
-def test_large_times_whose_rounding_is_larger_than_a_billionth_of_the_period():
-    """The motion is that near 0: a time-invariant law has no other one at the same phase of the instants."""
-    late = 1e8 + np.arange(0.0, 2.0, 0.1)  # differs from the multiples of the period by rounding
+def test_times_of_1e8_give_the_same_motion_as_near_zero():
+    """Rounding of the times is larger than a billionth of the period. The law is time-invariant."""
+    late = 1e8 + np.arange(0.0, 2.0, 0.1)  # differs from multiples of the period by rounding
     motion: Any = uk.simulate(system(0.2), START[:2], START[2:], late, dt=0.02)
     near: Any = uk.simulate(system(0.2), START[:2], START[2:], np.arange(20) * PERIOD, dt=0.02)
     np.testing.assert_allclose(motion.q, near.q, atol=1e-6)
@@ -80,8 +80,8 @@ def test_large_times_whose_rounding_is_larger_than_a_billionth_of_the_period():
 
 
 @pytest.mark.slow
-def test_the_order_of_the_steps_remains():
-    """The error falls by 2⁴ where the step is halved, across all instants."""
+def test_runge_kutta_has_order_four_across_samples():
+    """The error falls by 2⁴ where the step is halved."""
     errors = []
     for dt in (0.05, 0.025):
         motion = uk.simulate(system(0.05), START[:2], START[2:], [0.0, END], dt=dt, solver=uk.RungeKutta4())
@@ -90,8 +90,7 @@ def test_the_order_of_the_steps_remains():
 
 
 @pytest.mark.parametrize("options", (pytest.param({"rtol": 1e-11}, marks=pytest.mark.slow), {"dt": 0.01}))
-def test_derivatives(options):
-    """By start and gain; the closed form by central differences."""
+def test_derivatives_by_start_and_gain_match_differences_of_closed_form(options):
 
     def end(x, gain):
         return uk.simulate(system(0.03, gain), x[:2], x[2:], TS, **options).q[-1, 0]
@@ -106,7 +105,7 @@ def test_derivatives(options):
         np.testing.assert_allclose(jax.jacfwd(lambda gain: end(jnp.array(START), gain))(1.0), of_gain, rtol=1e-7)
 
 
-def test_a_batch():
+def test_batch_matches_the_exact_discretisation():
     starts = np.random.default_rng(0).normal(size=(5, 4))
     batch: Any = uk.simulate(system(0.25), starts[:, :2], starts[:, 2:], TS, dt=0.01)
     np.testing.assert_allclose(batch.q[:, -1], [exact(x, 0.25)[0][:2] for x in starts], atol=1e-12)
@@ -115,7 +114,7 @@ def test_a_batch():
 
 
 @pytest.mark.parametrize("delay", (0.25, pytest.param(0.0, marks=pytest.mark.slow)))
-def test_steps_hold_the_inputs(delay):
+def test_repeated_steps_match_the_exact_discretisation(delay):
     starts = np.stack([START, 2 * START])
     model = system(delay)
     state = uk.initial_state(model, starts[:, :2], starts[:, 2:])
@@ -125,8 +124,8 @@ def test_steps_hold_the_inputs(delay):
     np.testing.assert_allclose(reached, [exact(x, delay)[0] for x in starts], atol=5e-9)
 
 
-def test_a_servo_of_a_motor_acts_continuously():
-    """A position servo with a sampled target: between instants the cart oscillates about it, ω² = kp/m = 9."""
+def test_position_servo_with_a_sampled_target_acts_continuously():
+    """Between samples of the target, the cart oscillates about it with ω² = kp/m = 9."""
     cart = {"cart": uk.Body(2.0, (0, 0, 0), (1, 1, 1))}
     rail = {"rail": uk.joints.Prismatic("ground", "cart", axis="x")}
     robot = uk.Mechanism(cart, rail, actuators=[uk.Actuator.position("servo", "rail", kp=18.0)])
@@ -173,6 +172,6 @@ sampled_control: Any = system(0.0).control
         ),
     ),
 )
-def test_mistakes(wrong, message):
+def test_bad_input_raises(wrong, message):
     with pytest.raises(uk.InputError, match=message):
         wrong()

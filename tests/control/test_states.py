@@ -1,4 +1,4 @@
-"""Controls and motors with first-order states, against the matrix exponential of linear systems."""
+"""Controls and motors with first-order states, against matrix exponentials of linear systems."""
 
 # pyright: reportOptionalMemberAccess=false, reportOptionalSubscript=false
 
@@ -49,7 +49,7 @@ def motor(constant=K, voltage=3.0):
     return uk.System(ROTOR, control=control, coordinates=[("theta", "rad")])
 
 
-def test_the_step_response_of_a_motor():
+def test_step_response_of_a_motor_matches_closed_form():
     motion = uk.simulate(motor(), [0.0], [0.0], TS, **TIGHT)
     np.testing.assert_allclose(state_of(motion), exact(MOTOR, [0, 0, 3 / L], [0, 0, 0]), rtol=0, atol=1e-11)
     assert list(motion.states) == ["current supply"] and motion.equations is motion.equations
@@ -58,7 +58,7 @@ def test_the_step_response_of_a_motor():
     np.testing.assert_array_equal(motion.control, 3.0)
 
 
-def test_the_motor_in_a_batch_step_by_step_and_linearised():
+def test_motor_in_a_batch_in_single_steps_and_linearised():
     starts = np.array([[0.0, 0.0], [1.0, 0.0], [0.0, 1.0]])  # speed and current
     batch = uk.simulate(motor(), np.zeros((3, 1)), starts, TS, dt=0.01)
     for member, start in enumerate(starts):
@@ -75,7 +75,7 @@ def test_the_motor_in_a_batch_step_by_step_and_linearised():
 
 
 @pytest.mark.slow
-def test_derivatives_and_other_times_of_the_motor():
+def test_motor_derivatives_and_interpolation():
     speed = lambda constant: uk.simulate(motor(constant), [0.0], [0.0], TS, dt=0.01).v[-1, 0]
     ahead, behind = (speed(K + change) for change in (1e-5, -1e-5))
     for derivative in (jax.grad, jax.jacfwd):
@@ -89,8 +89,8 @@ def pid(**gains):
     return PID(jnp.eye(1), lambda t, q: q[:1], 1.0, **gains)
 
 
-def test_a_control_that_is_a_property_is_made_once():
-    """Systems of the gallery make it each time they are asked."""
+def test_property_control_is_evaluated_once():
+    """Systems of the gallery build their control at each access."""
 
     class Counted(uk.systems.CartPole):
         asked = []
@@ -104,7 +104,7 @@ def test_a_control_that_is_a_property_is_made_once():
     assert uk.with_states(cart) is cart and len(cart.asked) == 1
 
 
-def test_an_integral_removes_the_error_that_a_load_leaves():
+def test_integral_gain_removes_the_steady_state_error():
     gains = {"kp": 4.0, "ki": 1.5, "kd": 2.0}
     ts = np.array([0.0, 1.0, 3.0, 60.0])
     motion = uk.simulate(uk.System(CART, control=pid(**gains)), [0.0], [0.0], ts, **TIGHT)
@@ -114,8 +114,8 @@ def test_an_integral_removes_the_error_that_a_load_leaves():
     np.testing.assert_allclose(motion.control[-1], -LOAD, atol=1e-8)
 
 
-def test_a_controller_drives_a_motor_through_a_filter():
-    """Five states in a row: x, v, the integral, the current, and the filtered voltage."""
+def test_pid_controller_with_a_low_pass_filter_and_a_motor():
+    """Five states in series: x, v, the integral, the current, and the filtered voltage."""
     gains, T = {"kp": 4.0, "ki": 1.5, "kd": 2.0}, 0.2
     driven = LowPass(DCMotor(pid(**gains), resistance=1.0, inductance=0.1, constant=0.8), T, initial=0.5)
     motion = uk.simulate(uk.System(CART, control=driven), [0.0], [0.0], TS, **TIGHT)
@@ -135,7 +135,7 @@ def test_a_controller_drives_a_motor_through_a_filter():
 
 @pytest.mark.slow
 def test_states_of_a_mechanism_with_a_stop_an_event_and_constraints():
-    """A hinge with a stop, whose motor has a filter: the filtered torque is that of the closed form."""
+    """A hinge with a stop; its motor has a filter. The filtered torque matches its closed form."""
     arm = uk.Body(1.0, centre=(0.5, 0, 0), inertia=(0.0, 0.1, 0.1))
     hinge = uk.joints.Revolute("ground", "arm", axis="z", limits=(-1.0, 0.5), restitution=0.3)
     robot = uk.Mechanism(
@@ -153,8 +153,8 @@ def test_states_of_a_mechanism_with_a_stop_an_event_and_constraints():
     np.testing.assert_allclose(motion.q[1, 0], fall[1], rtol=0, atol=1e-11)
 
 
-def test_a_velocity_constraint_does_not_see_the_states():
-    """Two masses that a velocity constraint couples, with a state of its own rate and force: one mass of 3 kg."""
+def test_velocity_constraint_does_not_act_on_states():
+    """A velocity constraint couples two masses into one of 3 kg. A control state decays, and is the force."""
     masses = uk.MassForce(jnp.diag(jnp.array([1.0, 2.0])), jnp.zeros(2))
     couple = uk.Nonholonomic(lambda t, q, v: v @ jnp.array([1.0, -1.0]))
     leak = DynamicFeedback(
@@ -167,7 +167,7 @@ def test_a_velocity_constraint_does_not_see_the_states():
 
 
 def hinge(control):
-    """A pendulum of 1 kg with a motor, whose control is a function of the motors of the mechanism."""
+    """A pendulum of 1 kg with a motor; ``control`` is a function of the motors of the mechanism."""
     arm = uk.Body(1.0, centre=(0.5, 0, 0), inertia=(0.0, 0.1, 0.1))
     robot = uk.Mechanism({"arm": arm}, {"hinge": uk.joints.Revolute("ground", "arm", axis="y")})
     return robot.driven(control(robot.along("hinge")))
@@ -175,14 +175,14 @@ def hinge(control):
 
 @pytest.fixture(scope="module")
 def filtered():
-    """A motion with a filtered torque of 2 N m, from a start with a filtered torque of 1 N m."""
+    """A motion with a torque command of 2 N m; the filtered torque starts at 1 N m."""
     law = lambda B: LowPass(Feedback(B, jnp.array([2.0]), inputs=[("motor", "N m")]), 0.1, initial=1.0)
     return uk.simulate(hinge(law), [0.1], [0.2], TS, dt=0.05)
 
 
-def test_reactions_and_power_are_those_of_the_torque_that_acts(filtered):
-    """The torque is s: by Newton's and Euler's equations of the arm."""
-    start = np.array([0.1]), np.array([0.2]), np.array([1.0])  # the initial value of the filter
+def test_reactions_and_power_use_the_filtered_torque(filtered):
+    """The torque is the state s. Reactions follow from Newton's and Euler's equations of the arm."""
+    start = np.array([0.1]), np.array([0.2]), np.array([1.0])  # initial value of the filter
     later = filtered.q[1], filtered.v[1, :1], filtered.v[1, 1:]
     for t, (q, v, s), given in ((0.0, start, [0.2]), (TS[1], later, filtered.v[1])):
         found = filtered.model.reactions(t, q, given)["hinge"]
@@ -200,7 +200,7 @@ def test_reactions_and_power_are_those_of_the_torque_that_acts(filtered):
     )
 
 
-def test_pages_and_files_show_states_as_states(filtered, tmp_path):
+def test_pages_and_saved_files_contain_control_states(filtered, tmp_path):
     page = scene(filtered, forces=True)
     assert [link["name"] for link in page["links"]] == ["arm"]
     assert "forces of joints" in [arrow["name"] for arrow in page["arrows"]]
@@ -216,15 +216,15 @@ def test_pages_and_files_show_states_as_states(filtered, tmp_path):
 
 
 @pytest.mark.slow
-def test_sliders_of_a_system_with_states(filtered):
+def test_explore_a_system_with_control_states(filtered):
     exploration = uk.explore(filtered.model, ["hinge", "control.time_constant"], q0=[0.1], v0=[0.2], t1=2.0, samples=5)
     motion = exploration.motion({"control.time_constant": 0.2})
     torque = 2 - np.exp(-TS / 0.2)
     np.testing.assert_allclose(motion.states["filtered motor"], torque, atol=1e-5)
 
 
-def test_the_equilibrium_of_an_integral():
-    """A cart positioned by a motor: the force 0.8 i balances the load, and the voltage ki s the resistance."""
+def test_equilibrium_of_a_motor_with_integral_control():
+    """A cart positioned by a motor: the force 0.8 i balances the load, and the voltage ki s that of the resistance."""
     motor = DCMotor(pid(kp=4.0, ki=1.5, kd=2.0), resistance=1.2, inductance=0.1, constant=0.8)
     found = uk.equilibrium(uk.System(CART, control=motor, coordinates=[("x", "m")]), [0.2])
     current = -LOAD / 0.8
@@ -237,7 +237,7 @@ def test_the_equilibrium_of_an_integral():
     assert bool(found.stable) and found.linear.states[2] == ("integral u1", "")
 
 
-def test_members_of_an_ensemble_begin_with_their_own_initial_states():
+def test_members_of_an_ensemble_have_separate_initial_control_states():
     over = {"control.own_initial[0]": [0.0, 1.0, 2.0], "control.constant": [0.5, 0.6, 0.7]}
     swept = uk.ensemble(motor(), over, 3, ts=TS, q0=[0.0], v0=[0.0], dt=0.01)
     for member, (current, constant) in enumerate(zip(*over.values(), strict=True)):
@@ -247,26 +247,26 @@ def test_members_of_an_ensemble_begin_with_their_own_initial_states():
 
 
 @pytest.mark.slow
-def test_the_constant_of_a_motor_is_estimated_from_its_angle():
+def test_fit_estimates_a_motor_constant_from_the_angle():
     ts = np.linspace(0, 0.5, 26)
     angle = exact(MOTOR, [0, 0, 3 / L], [0, 0, 0], ts)[:, :1]
     found = uk.fit(motor(0.4), uk.Experiment(ts, angle, ([0.0], [0.0])), "control.constant", fit_starts=False)
     np.testing.assert_allclose(found.values, K, rtol=1e-5)
 
 
-def test_a_start_of_a_system_with_unnamed_velocities():
+def test_system_with_states_and_a_kinematic_map():
     """A mass whose velocity is half the rate of its coordinate."""
     plant = {"kinematic_map": lambda q, v: 2 * v, "control": pid(kp=0.0)}
     motion = uk.simulate(uk.System(uk.MassForce(jnp.eye(1), jnp.zeros(1)), **plant), [0.0], [0.25], TS, dt=0.5)
     np.testing.assert_allclose(motion.states["integral u1"], TS - TS**2 / 4, atol=1e-12)
 
 
-def test_states_of_two_filters_have_two_names():
+def test_states_of_two_filters_have_distinct_names():
     twice = uk.control.LowPass(uk.control.LowPass(pid(kp=1.0), 0.1), 1.0)
     assert [name for name, _ in twice.states] == ["integral u1", "filtered u1", "filtered u1 2"]
 
 
-def test_mistakes_are_refused():
+def test_bad_input_raises():
     system = uk.System(CART, control=pid(kp=1.0))
     states = r"first-order states \(integral u1\)"
     for use in (lambda q: system.command(0.0, q, q), lambda q: system(0.0, q, [0.0, 0.0])):

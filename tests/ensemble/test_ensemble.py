@@ -1,4 +1,4 @@
-"""Ensembles: every member is the motion that ``simulate`` gives, whatever is done beside it, before or after."""
+"""Ensembles: each member is the motion that ``simulate`` returns, independent of other members and of chunks."""
 
 import doctest
 import itertools
@@ -36,12 +36,12 @@ GRID = {"length": np.array([0.5, 1.0, 1.5]), "mass": np.array([1.0, 2.0])}
 
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch):
-    """So that few members are several blocks."""
+    """Set small blocks, so that few members are several blocks."""
     monkeypatch.setattr(plan_module, "MIN_BLOCK", 8)
 
 
 class Blows(eqx.Module):
-    """A force that is no number from some time on."""
+    """A force that is NaN from a given time on."""
 
     when: jax.Array
 
@@ -71,10 +71,10 @@ def forty():
         yield sweep()
 
 
-# --- what a member is -----------------------------------------------------------------------------------------------
+# --- members against simulate ---------------------------------------------------------------------------------------
 
 
-def test_a_member_is_the_motion_of_its_own_model(forty):
+def test_members_match_simulate(forty):
     assert forty.members == 40 and forty.finished.all() and forty.q.shape == (40, 3, 2)
     assert set(forty.reason) == {REASONS[0]} and not forty.failures
     for k in (0, 17, 39):
@@ -86,7 +86,7 @@ def test_a_member_is_the_motion_of_its_own_model(forty):
         assert forty.steps[k] == alone.steps == 30 and forty.last_t[k] == TS[-1]
 
 
-def test_adaptive_steps_too():
+def test_members_match_simulate_with_adaptive_steps():
     found = sweep(dt=None, members=20, over={"length": uk.Uniform(0.5, 1.5), "dx": uk.Uniform(0.0, 1.0)}, v0=[0.0, 1.0])
     for k in (3, 19):
         model = Pendulum(length=found.over["length"][k])
@@ -104,7 +104,7 @@ def test_adaptive_steps_too():
     )
 
 
-def test_each_has_a_start_of_its_own():
+def test_members_have_separate_starts():
     rng = np.random.default_rng(0)
     angle = rng.uniform(-1, 1, 12)
     q0 = np.stack([np.sin(angle), -np.cos(angle)], axis=1)
@@ -114,13 +114,13 @@ def test_each_has_a_start_of_its_own():
         sweep(over=GRID, q0=q0, v0=REST)
 
 
-def test_a_mechanism_starts_by_its_own_numbers():
+def test_default_start_uses_the_swept_parameters():
     over = {"speed": [1.0, 2.0], "alpha": [0.3, 0.5]}
     found = uk.ensemble(uk.systems.RoughIncline(), over, ts=[0.0, 0.1], dt=0.01)
     np.testing.assert_allclose(found.v[:, 0, 0], found.over["speed"] * np.cos(found.over["alpha"]), rtol=1e-12)
 
 
-def test_what_is_swept_of_a_start_moves_to_the_nearest_point_or_is_held():
+def test_swept_start_is_projected_or_fixed_by_fix_swept():
     over = {"x": uk.Grid(-0.5, 0.5, 5)}
     nearest = sweep(over, q0=[0.5, -1.0])
     for k in range(5):
@@ -131,24 +131,24 @@ def test_what_is_swept_of_a_start_moves_to_the_nearest_point_or_is_held():
     np.testing.assert_allclose(held.q[:, 0, 1], -np.sqrt(1 - held.over["x"] ** 2), atol=1e-12)
 
 
-def test_start_of_makes_a_start_that_fits_the_member():
+def test_start_of_computes_a_start_from_the_model_of_the_member():
     start_of = lambda model, q, v: (jnp.stack([q[0], -jnp.sqrt(model.length**2 - q[0] ** 2)]), v)
     found = sweep({"x": uk.Grid(-0.4, 0.4, 5)}, start_of=start_of)
     np.testing.assert_allclose(found.q[:, 0, 0], found.over["x"], atol=1e-14)
     np.testing.assert_allclose(np.linalg.norm(found.q[:, 0], axis=1), 1, atol=1e-14)
 
 
-# --- the same, bit for bit ------------------------------------------------------------------------------------------
+# --- bitwise equality -----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("chunk", (1, 16, 24, 1000))
-def test_the_chunk_changes_no_bit(forty, chunk):
+def test_results_are_bitwise_equal_for_all_chunk_sizes(forty, chunk):
     same(forty, sweep(chunk=chunk))
 
 
 @pytest.mark.slow
-def test_a_failing_member_changes_no_bit_of_another():
-    """Neither its block's neighbours nor itself, wherever the chunk ends."""
+def test_failing_member_does_not_change_other_members():
+    """Members of its block are bitwise equal to those without a failure, for all chunk sizes."""
     model = uk.System(
         uk.MassForce(np.eye(2), Blows(jnp.asarray(9.0))), uk.Holonomic(lambda t, q: q @ q - 1, name="rod")
     )
@@ -164,20 +164,20 @@ def test_a_failing_member_changes_no_bit_of_another():
     same(found, sweep(over, model, members=20, chunk=8))
 
 
-# --- what is swept --------------------------------------------------------------------------------------------------
+# --- swept values ---------------------------------------------------------------------------------------------------
 
 
 def over_of(over, members=None, combine=None, seed=0, names=("x", "y")):
     return Over.of(Pendulum(), over, members, combine, seed, names, names)
 
 
-def test_a_grid_is_every_value_with_every_other():
+def test_grid_is_the_cartesian_product_of_values():
     found = over_of(GRID)
     assert found.members == 6
     np.testing.assert_array_equal(found.values(0, 6), list(itertools.product(*GRID.values())))
 
 
-def test_ranges_are_objects_and_a_tuple_is_its_values():
+def test_sequences_are_values_and_ranges_are_grid_or_uniform():
     for values in ((0.5, 1.0), (1.0, 2.0, 3.0), [1, 2, 3], range(1, 4), jnp.array([2.0, 1.0]), np.ones(2, np.float32)):
         np.testing.assert_array_equal(over_of({"length": values}).swept[0].values, values)
     grid = uk.Grid(np.float32(0.5), jnp.asarray(1.5), np.int64(7))
@@ -187,13 +187,13 @@ def test_ranges_are_objects_and_a_tuple_is_its_values():
     np.testing.assert_array_equal(values[:, 0], np.linspace(0.5, 1.5, 7))
     assert np.all((-1 < values[:, 1]) & (values[:, 1] < 2)) and len(np.unique(values[:, 1])) == 7
     assert found.descriptions() == {
-        "length": "7 values from 0.5 to 1.5 (f210256f794800f8)",  # the same in every process
+        "length": "7 values from 0.5 to 1.5 (f210256f794800f8)",  # the same hash in every process
         "x": "between -1.0 and 2.0",
     }
     assert pickle.loads(pickle.dumps(found)).values(2, 5).tolist() == values[2:5].tolist()
 
 
-def test_a_range_can_be_made_before_jax_is_configured():
+def test_ranges_do_not_initialise_jax():
     script = """
 import ukjax as uk
 uk.Grid(0.5, 1.5, 7), uk.Uniform(0, 1)
@@ -203,14 +203,14 @@ assert not xla_bridge.backends_are_initialized()
     subprocess.run([sys.executable, "-c", script], check=True)
 
 
-def test_what_is_drawn_beside_a_grid_is_drawn_for_each_member():
+def test_distribution_with_a_grid_is_sampled_for_each_member():
     found = over_of(GRID | {"x": uk.Uniform(-1.0, 1.0)}, 600)
     values = found.values(0, 600)
     np.testing.assert_array_equal(values[:, :2], np.tile(list(itertools.product(*GRID.values())), (100, 1)))
     assert len(np.unique(values[:, 2])) == 600 and np.abs(values[:, 2]).max() < 1
 
 
-def test_as_many_values_as_members_belong_to_them():
+def test_values_are_paired_with_members_if_counts_match_or_combine_is_each():
     both = {"length": np.arange(1.0, 5.0), "mass": np.arange(5.0, 9.0)}
     np.testing.assert_array_equal(over_of(both, 4).values(0, 4), np.stack(list(both.values()), axis=1))
     np.testing.assert_array_equal(
@@ -220,7 +220,7 @@ def test_as_many_values_as_members_belong_to_them():
 
 
 @pytest.mark.parametrize("combine", ("random", "sobol"))
-def test_draws_follow_their_distribution(combine):
+def test_samples_follow_their_distribution(combine):
     over = {"length": scipy.stats.lognorm(0.1, scale=2.0), "mass": uk.Uniform(1.0, 3.0), "x": [1.0, 2.0, 4.0]}
     values = over_of(over, 5000, combine).values(0, 5000)
     assert scipy.stats.kstest(values[:, 0], over["length"].cdf).pvalue > 1e-3
@@ -230,7 +230,7 @@ def test_draws_follow_their_distribution(combine):
 
 
 @pytest.mark.parametrize("combine", ("grid", "random", "sobol"))
-def test_a_member_s_numbers_follow_from_it_alone(combine):
+def test_values_of_a_member_depend_only_on_its_index_and_the_seed(combine):
     over = {"length": uk.Uniform(0.5, 1.5), "mass": scipy.stats.norm(2.0, 0.1)}
     found = over_of(over, 3000, combine)
     whole = found.values(0, 3000)
@@ -239,14 +239,14 @@ def test_a_member_s_numbers_follow_from_it_alone(combine):
     assert not np.array_equal(over_of(over, 3000, combine, seed=1).values(0, 9), whole[:9])
 
 
-def test_sobol_s_points_are_scipy_s():
+def test_sobol_points_match_scipy():
     found = over_of({"length": uk.Uniform(0.0, 1.0), "mass": uk.Uniform(0.0, 1.0)}, 1024, "sobol", seed=3).values(
         0, 1024
     )
     np.testing.assert_array_equal(found, qmc.Sobol(2, rng=np.random.default_rng(3)).random(1024))
 
 
-def test_numbers_are_found_by_every_name_they_have():
+def test_swept_numbers_can_be_named_by_coordinate_or_index():
     robot = uk.systems.ParallelManipulator()
     names = [name for name, _ in robot.coordinates]
     named = Over.of(robot, {"qa1": [0.1], "dqb3": [0.2], "ma[1]": [2.0]}, None, None, 0, names, names)
@@ -264,7 +264,7 @@ SIMULATING = uk.ensemble, uk.open_ensemble, uk.export, uk.load_simulator
 @pytest.mark.parametrize(
     "documented", (uk.Grid, uk.Uniform, *(pytest.param(each, marks=pytest.mark.slow) for each in SIMULATING))
 )
-def test_the_examples_of_docstrings_are_right(documented, tmp_path, monkeypatch):
+def test_docstring_examples_pass(documented, tmp_path, monkeypatch):
     if documented in (uk.export, uk.load_simulator):
         pytest.importorskip("flatbuffers")
     monkeypatch.chdir(tmp_path)
@@ -273,23 +273,23 @@ def test_the_examples_of_docstrings_are_right(documented, tmp_path, monkeypatch)
 
 
 def test_programs_for_starts_are_compiled_once():
-    """The check of the starts and the first block share them. Redundant rows need no global search."""
+    """The check of the starts and the first block share programs. Redundant rows need no global search."""
     rows = uk.Holonomic(lambda t, q: jnp.stack([q @ q - 1, 2 * (q @ q) - 2]), name="rod")
     pendulum = uk.System(uk.MassForce(jnp.eye(2), jnp.array([0.0, -9.81])), rows, coordinates=[("x", "m"), ("y", "m")])
     before = set(compile_module._programs)
     found = sweep({"x": [0.3, 0.5, 0.7]}, pendulum, ts=[0.0, 0.02], q0=[0.0, -0.9])
     np.testing.assert_allclose(np.linalg.norm(found.q, axis=-1), 1, rtol=1e-14)
     keys: Any = set(compile_module._programs) - before
-    compiled = [key[0] for key in keys if len(key) == 4]  # shorter keys are of functions that are only traced
-    assert compiled.count(block_module._project_near) == 2  # by the fast path, and by the usual method
+    compiled = [key[0] for key in keys if len(key) == 4]  # shorter keys belong to functions that are only traced
+    assert compiled.count(block_module._project_near) == 2  # for the fast path, and for the usual method
     assert block_module._project_by_search not in compiled
 
 
-# --- how they end ---------------------------------------------------------------------------------------------------
+# --- failures of members --------------------------------------------------------------------------------------------
 
 
 @pytest.mark.slow
-def test_a_member_that_cannot_be_assembled_says_so():
+def test_members_without_a_consistent_start_are_reported():
     found = sweep({"x": [0.5, 2.0, -0.5, -3.0]}, q0=[0.0, -1.0], fix_swept=True)
     np.testing.assert_array_equal(found.finished, [True, False, True, False])
     assert [(f.member, f.t, f.reason) for f in found.failures] == [(1, 0.0, REASONS[9]), (3, 0.0, REASONS[9])]
@@ -299,28 +299,28 @@ def test_a_member_that_cannot_be_assembled_says_so():
     assert np.isnan(found.q[1]).all() and np.isfinite(found.q[0]).all()
 
 
-def test_terms_that_make_no_sense_are_one_member_s_affair():
+def test_invalid_mass_fails_only_its_member():
     found = sweep({"mass": [1.0, -1.0, 2.0]}, drift="none")
     np.testing.assert_array_equal(found.finished, [True, False, True])
     assert found.failures[0].reason == REASONS[8]
 
 
-def test_the_most_steps_are_said():
+def test_member_that_needs_too_many_steps_is_reported():
     found = sweep({"length": [1e-4, 1.0]}, dt=None, max_steps=60, q0=[1.0, 0.0])
     np.testing.assert_array_equal(found.finished, [False, True])
     assert found.failures[0].reason == REASONS[2] and 0 < found.failures[0].t < TS[-1]
 
 
-# --- what is kept ---------------------------------------------------------------------------------------------------
+# --- stored results -------------------------------------------------------------------------------------------------
 
 
-def test_the_end_alone(forty):
+def test_keep_end_stores_the_last_sample(forty):
     found = sweep(keep="end")
     np.testing.assert_array_equal(found.q[:, 0], forty.q[:, -1])
     assert found.t.tolist() == TS[-1:]
 
 
-def test_a_function_of_the_trajectory(forty):
+def test_keep_function_results_are_stored(forty):
     found = sweep(keep=lambda motion: {"lowest": motion.q[:, 1].min(), "force": motion.constraint_force[-1]})
     assert found.names[:2] == ("lowest", "force") or set(found.names) > {"lowest", "force"}
     np.testing.assert_array_equal(found["lowest"], forty.q[..., 1].min(axis=1))
@@ -330,7 +330,7 @@ def test_a_function_of_the_trajectory(forty):
 
 
 @pytest.mark.slow
-def test_all_of_a_trajectory():
+def test_keep_all_stores_every_quantity():
     found = sweep({"length": [1.0, 0.7]}, keep="all")
     motion = uk.simulate(Pendulum(length=0.7), found.q[1, 0], REST, TS, dt=0.02)
     for name in ("acceleration", "constraint_force", "energy", "rank"):
@@ -338,7 +338,7 @@ def test_all_of_a_trajectory():
 
 
 @pytest.mark.slow
-def test_an_event_is_the_sample_after_the_last():
+def test_terminal_event_is_stored_as_last_sample():
     found = sweep({"length": [1.0, 0.7]}, event=uk.Event(lambda t, q, v: q[0], "falling"), ts=[0.0, 2.0])
     assert found.q.shape == (2, 3, 2) and not found.finished.any() and not found.failures
     np.testing.assert_allclose(found.q[:, 2, 0], 0, atol=1e-12)
@@ -350,7 +350,7 @@ HEIGHTS = np.array([0.25, 2.0, 6.0])
 
 
 def falling_balls(restitution=0.8, **given):
-    """Within 1 s the first ball bounces three times, the second once, and the third does not reach the ground."""
+    """Simulate three falling balls. Within 1 s the first bounces three times, the second once, and the third never."""
     reset = lambda t, q, v: -restitution * v
     floor = uk.Event(lambda t, q, v: q[0], "falling", reset=reset, name="floor")
     apex = uk.Event(lambda t, q, v: v[0], "falling", ends=False, name="apex")
@@ -359,7 +359,7 @@ def falling_balls(restitution=0.8, **given):
     return uk.ensemble(model, {"q1": HEIGHTS}, event=[floor, apex], **how)
 
 
-def test_events_of_each_member_are_kept(tmp_path):
+def test_event_times_are_stored_for_each_member(tmp_path):
     found = falling_balls(store=tmp_path / "balls")
     fall = np.sqrt(2 * HEIGHTS / 9.81)
     assert found.finished.all() and not found.met_event.any() and found.event_names == ("floor", "apex")
@@ -371,7 +371,7 @@ def test_events_of_each_member_are_kept(tmp_path):
     same(falling_balls(store=tmp_path / "balls"), found)
 
 
-def test_how_large_it_is_is_said_before_it_begins(caplog, capsys, monkeypatch):
+def test_size_of_the_ensemble_is_reported_before_it_starts(caplog, capsys, monkeypatch):
     def stop(plan):
         raise KeyboardInterrupt
 
@@ -379,26 +379,26 @@ def test_how_large_it_is_is_said_before_it_begins(caplog, capsys, monkeypatch):
     for progress in (False, True):
         with caplog.at_level("INFO", "ukjax"), pytest.raises(KeyboardInterrupt):
             sweep(chunk=16, progress=progress)
-    said = "40 members in 3 chunks, 2.12 KiB per chunk of 16"  # 5 numbers and 3 times 2 of q and of v, each of 8 bytes
+    said = "40 members in 3 chunks, 2.12 KiB per chunk of 16"  # (5 + 2 · 3 · 2) numbers of 8 bytes
     assert caplog.messages == [said] * 2
     assert capsys.readouterr() == ("", said + "\n")
 
 
-def test_a_meter_counts_what_fails(capsys):
+def test_progress_meter_counts_failed_members(capsys):
     sweep({"mass": [1.0, -1.0, 2.0]}, drift="none", progress=True)
     said = capsys.readouterr()
     assert not said.out and "3.00/3.00" in said.err and "failed=1" in said.err
 
 
-# --- by whom --------------------------------------------------------------------------------------------------------
+# --- executors and memory -------------------------------------------------------------------------------------------
 
 
-def test_an_executor_does_the_same(forty):
+def test_executor_gives_the_same_results(forty):
     with ThreadPoolExecutor(2) as executor:
         same(forty, sweep(executor=executor, chunk=8))
 
 
-def test_an_allocation_that_fails_halves_the_chunk(forty, monkeypatch, tmp_path):
+def test_chunk_is_halved_where_memory_is_insufficient(forty, monkeypatch, tmp_path):
     from ukjax._ensemble import work
 
     def joined(parts):
@@ -409,12 +409,12 @@ def test_an_allocation_that_fails_halves_the_chunk(forty, monkeypatch, tmp_path)
     whole = work.joined
     monkeypatch.setattr(work, "joined", joined)
     same(forty, sweep(store=tmp_path / "a", chunk=40))
-    assert len(list((tmp_path / "a").glob("*.npz"))) == 4  # 24 and 16, in halves of whole blocks
+    assert len(list((tmp_path / "a").glob("*.npz"))) == 4  # 24 and 16 members, each in halves of whole blocks
     with ThreadPoolExecutor(1) as executor:
         same(forty, sweep(store=tmp_path / "b", chunk=40, executor=executor))
 
 
-def test_what_does_not_fit_at_all_is_said(monkeypatch):
+def test_block_larger_than_memory_raises(monkeypatch):
     def none(*_):
         raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Out of memory")
 
@@ -424,8 +424,8 @@ def test_what_does_not_fit_at_all_is_said(monkeypatch):
 
 
 @pytest.mark.slow
-def test_members_begin_near_their_own_pose():
-    """In absolute coordinates, where an elbow that is moved sideways would otherwise turn the links it joins."""
+def test_members_start_from_the_reference_pose_of_their_model():
+    """In absolute coordinates, a swept position of a joint must not rotate the links at the start."""
     rod = lambda: uk.Body(1.0, inertia=0.01 * jnp.eye(3))
     double = uk.Mechanism(
         {"upper": rod(), "lower": rod()},
@@ -442,8 +442,8 @@ def test_members_begin_near_their_own_pose():
         np.testing.assert_allclose(result.q[k, 0], own.start()[0], atol=1e-12)
 
 
-def test_a_script_that_a_worker_reads_stops_no_other_thread():
-    """Of a worker with several threads one may compute while another one reads the script for its classes."""
+def test_reading_a_script_in_one_thread_does_not_affect_others():
+    """One thread of a worker may compute while another reads the script for its classes."""
     source = """
 from concurrent.futures import ThreadPoolExecutor
 from ukjax._ensemble.parcel import is_running_script

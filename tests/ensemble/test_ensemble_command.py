@@ -1,4 +1,4 @@
-"""``ukjax sweep``, from the words to the picture."""
+"""``ukjax sweep``: arguments, results and figure."""
 
 import importlib.metadata
 import json
@@ -34,7 +34,7 @@ WORDS = "sweep pendulum --over length=0.5:1.5:4 --over m=lognormal(2,0.1) --memb
 
 
 @pytest.mark.slow
-def test_a_sweep_is_told_gone_on_with_and_drawn(tmp_path, capsys):
+def test_sweep_can_be_reported_resumed_summarised_and_plotted(tmp_path, capsys):
     words = [*WORDS.split(), "--out", str(tmp_path / "s"), "--json"]
     assert main([*words, "--plot", str(tmp_path / "map.png")]) == 0
     said = capsys.readouterr()
@@ -58,13 +58,13 @@ def test_a_sweep_is_told_gone_on_with_and_drawn(tmp_path, capsys):
 
 
 @pytest.mark.slow
-def test_ranks_share_a_folder(tmp_path, capsys):
+def test_ranks_write_to_one_folder(tmp_path, capsys):
     words = [*WORDS.split(), "--out", str(tmp_path / "s"), "--json", "--world", "2", "--chunk", "1"]
     assert main([*words, "--rank", "0"]) == main([*words, "--rank", "1"]) == 0
     assert json.loads(capsys.readouterr().out.split("\n}\n")[1] + "\n}")["done"] == 12
 
 
-def test_a_folder_s_name_says_how_it_is_kept(tmp_path, capsys, monkeypatch):
+def test_folder_name_with_zarr_suffix_selects_the_format(tmp_path, capsys, monkeypatch):
     words = [*WORDS.split(), "--out", str(tmp_path / "s.zarr"), "--json"]
     assert main(words) == 0
     said = json.loads(capsys.readouterr().out)
@@ -79,7 +79,7 @@ def test_a_folder_s_name_says_how_it_is_kept(tmp_path, capsys, monkeypatch):
 
 
 @pytest.mark.slow
-def test_two_workers_do_the_same(tmp_path):
+def test_two_workers_give_the_same_files(tmp_path):
     words = "sweep four_bar --over theta1=-0.5:0.5:20 --over dtheta1=1:2:20 --t1 0.2 --fix-swept --chunk 1".split()
     assert main([*words, "--out", str(tmp_path / "a")]) == 0
     assert main([*words, "--out", str(tmp_path / "b"), "--workers", "2"]) == 0
@@ -99,12 +99,12 @@ def test_two_workers_do_the_same(tmp_path):
         ("ma[0,1]=uniform(1,2)", uk.Uniform(1.0, 2.0)),
     ),
 )
-def test_values_are_read_as_they_are_written(words, values):
+def test_values_of_over_are_parsed(words, values):
     name, parsed = sweep_module._parse(words)
     assert name == words.partition("=")[0] and sweep_module._swept_values(parsed) == values
 
 
-def test_distributions_are_scipy_s():
+def test_distributions_of_over_are_those_of_scipy():
     of = lambda words: sweep_module._swept_values(sweep_module._parse(f"a={words}")[1])
     assert of("normal(3,0.5)").mean() == 3.0 and of("normal(3,0.5)").std() == 0.5
     assert of("lognormal(15,0.1)").median() == pytest.approx(15.0)

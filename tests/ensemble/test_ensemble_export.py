@@ -1,4 +1,4 @@
-"""A simulator that was exported does what the model did, without it."""
+"""An exported simulator gives the results of the model, without the model."""
 
 import os
 import subprocess
@@ -34,7 +34,7 @@ def without_derivatives(tmp_path_factory):
     return path
 
 
-def test_names_may_come_from_a_generator(without_derivatives):
+def test_over_accepts_a_generator_of_names(without_derivatives):
     simulator = uk.load_simulator(without_derivatives)
     assert simulator.names == ("length",)
     lengths = np.array([0.5, 1.0])
@@ -42,7 +42,7 @@ def test_names_may_come_from_a_generator(without_derivatives):
     np.testing.assert_allclose(np.linalg.norm(found.q[:, -1], axis=1), lengths, rtol=1e-10)
 
 
-def test_a_file_says_where_it_comes_from(without_derivatives):
+def test_file_contains_its_provenance(without_derivatives):
     about = uk.load_simulator(without_derivatives).provenance
     assert (about["ukjax"], about["jax"], about["dt"]) == (uk.__version__, jax.__version__, 0.02)
     assert about["model"] == "Pendulum" and about["numbers of the model"]["length"] == 1.0
@@ -50,7 +50,7 @@ def test_a_file_says_where_it_comes_from(without_derivatives):
     assert len(about["fingerprint"]) == 64 and "members" not in about
 
 
-def test_versions_that_disagree_are_said_where_it_matters(without_derivatives, tmp_path, monkeypatch):
+def test_incompatible_versions_give_a_warning_or_an_error(without_derivatives, tmp_path, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(sys.modules["ukjax._ensemble.export"], "NUMERICS", 99)
         with pytest.warns(UserWarning, match="was written by ukjax .*: ukjax .* computes other numbers than that"):
@@ -61,7 +61,7 @@ def test_versions_that_disagree_are_said_where_it_matters(without_derivatives, t
             UserWarning, match="was written by .* JAX .*: JAX 0.9.99, which is older, runs files of newer"
         ):
             uk.load_simulator(without_derivatives)
-        patch.setattr(jax, "__version__", "99.1.0")  # a newer one reads it, and says nothing
+        patch.setattr(jax, "__version__", "99.1.0")  # a newer version reads the file without a warning
         uk.load_simulator(without_derivatives)
     with np.load(without_derivatives) as held:
         arrays: dict[str, Any] = dict(held)
@@ -78,13 +78,13 @@ def test_versions_that_disagree_are_said_where_it_matters(without_derivatives, t
 
 
 @pytest.mark.slow
-def test_it_gives_the_motions_of_simulate(even):
+def test_exported_simulator_matches_simulate(even):
     simulator = uk.load_simulator(even)
     assert simulator.names == ("length",) and simulator.coordinates == (("x", "m"), ("y", "m"))
     one, own = simulator(LEVEL, REST), uk.simulate(Pendulum(), LEVEL, REST, TS, dt=0.02)
     np.testing.assert_allclose(one.q, own.q, atol=1e-13)
     assert one.q.shape == (3, 2) and bool(one.finished) and one.coordinates == own.coordinates
-    lengths = np.linspace(0.5, 1.5, 150)  # more than a block
+    lengths = np.linspace(0.5, 1.5, 150)  # more than one block
     many = simulator(lengths[:, None] * LEVEL, REST, {"length": lengths})
     assert many.finished.all() and many.q.shape == (150, 3, 2)
     for k in (0, 149):
@@ -93,7 +93,7 @@ def test_it_gives_the_motions_of_simulate(even):
 
 
 @pytest.mark.slow
-def test_it_has_derivatives(even):
+def test_exported_simulator_is_differentiable(even):
     simulator = uk.load_simulator(even)
     end = lambda v: simulator(LEVEL, v).q[-1, 0]
     moved = lambda by: float(end(speed + np.array([0.0, by])))
@@ -102,13 +102,13 @@ def test_it_has_derivatives(even):
     assert found[1] == pytest.approx((moved(1e-5) - moved(-1e-5)) / 2e-5, rel=1e-7)
 
 
-def test_a_start_off_the_constraints_does_not_finish(without_derivatives):
+def test_start_that_violates_constraints_does_not_finish(without_derivatives):
     found = uk.load_simulator(without_derivatives)(np.stack([LEVEL, 2 * LEVEL]), REST, {"length": [1.0, 0.2]})
     assert np.asarray(found.finished).tolist() == [True, False]
 
 
 @pytest.mark.slow
-def test_adaptive_steps_without_the_model_s_source(tmp_path):
+def test_exported_adaptive_simulator_runs_without_the_model_module(tmp_path):
     path = uk.export(uk.systems.Pendulum(), TS, tmp_path / "pendulum.bin")
     script = f"""
 import sys
@@ -125,7 +125,7 @@ print(repr(found.q[-1, 0].item()), found.reason)
     assert float(x) == pytest.approx(float(own.q[-1, 0]), abs=1e-11) and reason.strip() == own.reason
 
 
-def test_bad_input_is_named(without_derivatives, tmp_path):
+def test_bad_input_raises(without_derivatives, tmp_path):
     simulator = uk.load_simulator(without_derivatives)
     with pytest.raises(ValueError, match=r"numbers has 'lenght'; did you mean 'length'\? There are: length"):
         simulator(LEVEL, REST, {"lenght": 1.0})
@@ -150,7 +150,7 @@ def test_bad_input_is_named(without_derivatives, tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("solver", (None, uk.MoreauJean()), ids=("event-driven", "MoreauJean"))
-def test_motions_with_impacts(solver, tmp_path):
+def test_exported_motion_with_impacts_matches_simulate(solver, tmp_path):
     dynamics = uk.Lagrangian(lambda t, q, v: v @ v / 2, lambda t, q: 9.81 * q[0])
     ball = uk.System(dynamics, [uk.Unilateral(lambda t, q: q[0], restitution=0.9, name="floor")])
     how: Any = {"dt": 0.01, "solver": solver}

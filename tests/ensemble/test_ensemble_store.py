@@ -1,4 +1,4 @@
-"""Ensembles in folders: nothing is lost, done twice, or mixed with another's."""
+"""Ensembles stored in folders: resumed after interruption, computed once, and not mixed with other ensembles."""
 
 import importlib.metadata
 import json
@@ -42,7 +42,7 @@ def sweep(store, members: Any = 40, model: Any = None, over: Any = None, **how: 
 
 
 def content(folder: Path) -> dict[str, bytes]:
-    """What is in a folder and those within, but for its locks."""
+    """Return the content of all files in a folder and its subfolders, without locks."""
     files = (path for path in folder.rglob("*") if path.is_file() and not path.name.startswith(".lock"))
     return {str(path.relative_to(folder)): path.read_bytes() for path in files}
 
@@ -56,7 +56,7 @@ def whole(tmp_path_factory):
         yield folder
 
 
-def test_a_folder_holds_what_memory_would(whole):
+def test_stored_ensemble_equals_the_one_in_memory(whole):
     found, kept = uk.open_ensemble(whole), sweep(None)
     assert found.names == kept.names and found.complete and found.members == 40
     for name in ("q", "v", "result", "steps", "last_t"):
@@ -70,7 +70,7 @@ def test_a_folder_holds_what_memory_would(whole):
     assert "40 Pendulum" in repr(found) and "length, x" in repr(found)
 
 
-def test_what_is_there_is_not_done_again(whole, tmp_path, monkeypatch):
+def test_resumed_sweep_computes_only_missing_members(whole, tmp_path, monkeypatch):
     folder = tmp_path / "store"
     monkeypatch.setattr(run_module, "compute_locally", stopping_after(2))
     with pytest.raises(KeyboardInterrupt):
@@ -84,7 +84,7 @@ def test_what_is_there_is_not_done_again(whole, tmp_path, monkeypatch):
     sweep(folder)
     assert content(folder) == content(whole)
     assert {name: (folder / name).stat().st_mtime_ns for name in before} == before
-    monkeypatch.setattr(run_module, "check_starts", None)  # nothing is computed at all
+    monkeypatch.setattr(run_module, "check_starts", None)  # nothing is computed
     assert sweep(folder).complete
 
 
@@ -113,7 +113,7 @@ def test_a_store_written_with_a_grid_is_resumed(tmp_path, monkeypatch):
         sweep(tmp_path / "s", None, over=over(1.6))
 
 
-def test_a_store_of_another_ensemble_is_refused_with_the_difference(whole):
+def test_store_of_another_ensemble_raises_and_names_the_difference(whole):
     x = uk.Uniform(-0.1, 0.1)
     for how, said in (
         ({"dt": 0.01}, "'dt' is 0.02 there, and 0.01 now"),
@@ -136,7 +136,7 @@ class Other(Pendulum):
     pass
 
 
-def test_a_store_of_another_version_is_refused(whole, monkeypatch):
+def test_store_of_another_version_raises(whole, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(fingerprint_module, "__version__", "9.9")
         with pytest.raises(ValueError, match="'ukjax' is '.*' there, and '9.9' now"):
@@ -146,8 +146,8 @@ def test_a_store_of_another_version_is_refused(whole, monkeypatch):
         sweep(whole)
 
 
-def test_a_copy_without_metadata_has_a_version_too(tmp_path, monkeypatch):
-    """As a copy of the package inside another program has none."""
+def test_store_works_without_package_metadata(tmp_path, monkeypatch):
+    """A copy of the package inside another program has no metadata."""
 
     def missing(name):
         raise importlib.metadata.PackageNotFoundError(name)
@@ -156,7 +156,7 @@ def test_a_copy_without_metadata_has_a_version_too(tmp_path, monkeypatch):
     assert sweep(tmp_path / "s", 8).complete
 
 
-def test_another_function_of_the_same_name_is_another_model(tmp_path):
+def test_model_with_another_function_of_the_same_name_raises(tmp_path):
     model = lambda size: uk.System(uk.MassForce(np.eye(2), lambda t, q, v: size * jnp.array([0.0, -9.81])))
     over = {"q1": [0.0, 1.0]}
     sweep(tmp_path / "s", None, model(1.0), over)
@@ -166,12 +166,12 @@ def test_another_function_of_the_same_name_is_another_model(tmp_path):
 
 
 def with_table(table):
-    """A force that a function compiled by JAX reads from a table."""
+    """A force that a function compiled by JAX interpolates in a table."""
     force = jax.jit(lambda t, q, v: jnp.interp(q[0], np.arange(3.0), np.asarray(table))[None])
     return uk.System(uk.MassForce(np.eye(1), force))
 
 
-def test_a_table_within_a_compiled_function_is_another_model(tmp_path):
+def test_model_with_another_table_in_a_compiled_function_raises(tmp_path):
     go = lambda table, **how: uk.ensemble(
         with_table(table), {"q1": [0.1, 0.2, 0.3]}, ts=[0.0, 0.1], q0=[0.5], v0=[0.0], dt=0.1, **how
     )
@@ -182,12 +182,12 @@ def test_a_table_within_a_compiled_function_is_another_model(tmp_path):
 
 
 @pytest.mark.parametrize("name", ("q", "result", "steps", "last_t", "over", "time", "fingerprint"))
-def test_a_name_that_an_ensemble_needs_cannot_be_kept(name):
+def test_keep_with_a_reserved_name_raises(name):
     with pytest.raises(ValueError, match=f"keep returns '{name}', which is a reserved name .* 'my_{name}'"):
         sweep(None, keep=lambda motion: {name: motion.q[-1, 0], "x1": motion.q[0, 0]})
 
 
-def test_a_name_that_is_swept_cannot_be_kept_nor_swept_what_is_kept():
+def test_keep_and_over_with_the_same_name_raise():
     with pytest.raises(ValueError, match="keep returns 'length', which is the name of a swept number"):
         sweep(None, keep=lambda motion: {"length": motion.q[-1, 0]})
     with pytest.raises(ValueError, match="keep must return a dictionary whose keys are strings, got the key 1"):
@@ -200,8 +200,8 @@ class Ranked(Pendulum):
     rank: Any = eqx.field(default=1.0, converter=jnp.asarray)
 
 
-def test_ranks_of_unequal_memory_leave_no_hole(whole, tmp_path, monkeypatch, caplog):
-    """A chunk that follows from memory alone is of another size for each of them."""
+def test_ranks_of_unequal_memory_compute_all_members(whole, tmp_path, monkeypatch, caplog):
+    """Ranks with different memory would choose different chunk sizes."""
     each = 8 * (4 * 3 + 6)  # bytes of a member
     for rank, blocks in ((0, 2), (1, 1)):
         monkeypatch.setattr(plan_module, "memory", lambda blocks=blocks: 16.0 * each * 8 * blocks)
@@ -219,16 +219,16 @@ def test_ranks_of_unequal_memory_leave_no_hole(whole, tmp_path, monkeypatch, cap
     np.testing.assert_array_equal(found.q, uk.open_ensemble(whole).q)
 
 
-def test_the_first_of_two_that_begin_at_once_decides_the_chunk(whole, tmp_path):
+def test_first_of_two_simultaneous_writers_sets_the_chunk(whole, tmp_path):
     from ukjax._ensemble.store import Store
 
     told = json.loads((whole / "ensemble.json").read_text())
-    one, other = Store(tmp_path / "s"), Store(tmp_path / "s")  # neither sees a manifest
+    one, other = Store(tmp_path / "s"), Store(tmp_path / "s")  # neither process sees a manifest yet
     with one.writing(told, 8, 0, 2), other.writing(told, 24, 1, 2):
         assert one.chunk == other.chunk == 8
 
 
-def test_shares_of_another_number_of_jobs_are_refused(whole, tmp_path):
+def test_writer_with_another_number_of_jobs_raises(whole, tmp_path):
     from ukjax._ensemble.store import Store
 
     told = json.loads((whole / "ensemble.json").read_text())
@@ -238,7 +238,7 @@ def test_shares_of_another_number_of_jobs_are_refused(whole, tmp_path):
                 pass
 
 
-def test_members_in_two_files_count_once(whole, tmp_path):
+def test_members_in_two_files_are_counted_once(whole, tmp_path):
     folder = copied(whole, tmp_path / "s")
     files = [np.load(folder / f"members-{first:09d}-{first + 8:09d}.npz") for first in (0, 8)]
     both: dict[str, Any] = {
@@ -258,7 +258,7 @@ def copied(whole, folder):
     return folder
 
 
-def test_files_of_another_ensemble_are_refused(whole, tmp_path):
+def test_files_of_another_ensemble_raise(whole, tmp_path):
     folder = copied(whole, tmp_path / "s")
     first = folder / "members-000000000-000000008.npz"
     beyond = first.rename(folder / "members-000000040-000000048.npz")
@@ -275,7 +275,7 @@ def test_files_of_another_ensemble_are_refused(whole, tmp_path):
         uk.open_ensemble(folder).q  # noqa: B018
 
 
-def test_of_two_writers_the_second_is_refused(whole, tmp_path):
+def test_second_writer_of_the_same_share_raises(whole, tmp_path):
     from ukjax._ensemble.store import Store
 
     told = json.loads((whole / "ensemble.json").read_text())
@@ -291,14 +291,14 @@ def test_of_two_writers_the_second_is_refused(whole, tmp_path):
                 pass
 
 
-def test_jobs_share_the_work_without_knowing_of_each_other(whole, tmp_path):
+def test_two_jobs_write_the_same_files_as_one(whole, tmp_path):
     first = sweep(tmp_path / "s", rank=1, world=2)
     assert first.done == 16 and not first.complete
     assert sweep(tmp_path / "s", rank=0, world=2).complete
     assert content(tmp_path / "s") == content(whole)
 
 
-def test_a_full_disk_stops_it_cleanly(whole, tmp_path, monkeypatch):
+def test_sweep_can_be_resumed_after_a_full_disk(whole, tmp_path, monkeypatch):
     real = np.lib.format.write_array
 
     def full(file, array, **how):
@@ -317,13 +317,13 @@ def test_a_full_disk_stops_it_cleanly(whole, tmp_path, monkeypatch):
     assert content(tmp_path / "s") == content(whole)
 
 
-def test_nothing_in_a_folder_is_a_pickle(whole):
+def test_files_contain_no_pickles(whole):
     for path in whole.glob("*.npz"):
         with np.load(path, allow_pickle=False) as arrays:
             assert all(arrays[name].dtype.kind in "fiu" for name in arrays.files)
 
 
-def test_what_is_damaged_is_named(whole, tmp_path):
+def test_damaged_file_raises_and_is_named(whole, tmp_path):
     folder = copied(whole, tmp_path / "s")
     (folder / "members-000000008-000000016.npz").write_bytes(b"PK nothing")
     with pytest.raises(ValueError, match="'.*members-000000008-000000016.npz' is damaged .*: remove it, and run"):
@@ -336,7 +336,7 @@ def test_what_is_damaged_is_named(whole, tmp_path):
         uk.open_ensemble(folder)
 
 
-def test_another_chunk_goes_on_with_the_same_members(whole, tmp_path, monkeypatch):
+def test_sweep_can_be_resumed_with_another_chunk(whole, tmp_path, monkeypatch):
     monkeypatch.setattr(run_module, "compute_locally", stopping_after(2))
     with pytest.raises(KeyboardInterrupt):
         sweep(tmp_path / "s")
@@ -350,7 +350,7 @@ def test_another_chunk_goes_on_with_the_same_members(whole, tmp_path, monkeypatc
     np.testing.assert_array_equal(found.q, uk.open_ensemble(whole).q)
 
 
-def test_what_remains_of_chunks():
+def test_remaining_ranges_of_chunks():
     assert remaining([(0, 8), (8, 16)], []) == [(0, 8), (8, 16)]
     assert remaining([(0, 8), (8, 16)], [(0, 4), (6, 12)]) == [(4, 6), (12, 16)]
     assert remaining([(0, 8)], [(0, 16)]) == []
@@ -359,7 +359,7 @@ def test_what_remains_of_chunks():
 # --- the dataset ----------------------------------------------------------------------------------------------------
 
 
-def test_the_dataset_has_names_and_units_and_reads_what_is_looked_at(whole, monkeypatch):
+def test_dataset_has_names_and_units_and_reads_lazily(whole, monkeypatch):
     from ukjax._ensemble.store import Store
 
     found, read, real = uk.open_ensemble(whole), [], Store.read
@@ -383,7 +383,7 @@ def test_the_dataset_has_names_and_units_and_reads_what_is_looked_at(whole, monk
     np.testing.assert_array_equal(data.where(data.result == 0, drop=True).q, q)
 
 
-# --- killed ---------------------------------------------------------------------------------------------------------
+# --- killed processes -----------------------------------------------------------------------------------------------
 
 SCRIPT = """
 import sys
@@ -408,7 +408,7 @@ uk.ensemble(model, {"q1": uk.Uniform(0.1, 0.9)}, 8 * int(sys.argv[3]), ts=[0, 1]
 
 
 def run(folder, cache, chunks, dt, until=None):
-    """The script, killed when so many chunks are there."""
+    """Run the script; kill it when this number of chunks is stored."""
     environment = os.environ | WORDS | {"EQX_ON_ERROR": "off"}
     arguments = [sys.executable, "-c", SCRIPT, str(folder), str(cache), str(chunks), str(dt)]
     process = subprocess.Popen(arguments, stdout=subprocess.PIPE, env=environment)
@@ -438,13 +438,13 @@ def killed_and_resumed(tmp_path, kind, chunks, dt, moments):
 
 
 @pytest.mark.slow
-def test_killed_and_resumed_it_is_the_same(tmp_path):
+def test_killed_and_resumed_zarr_sweep_is_bitwise_equal(tmp_path):
     assert killed_and_resumed(tmp_path, ".zarr", 60, 1e-3, [(5, 0.002)]) == 1
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-def test_killed_at_four_random_moments_it_is_the_same(tmp_path, rng):
+def test_sweep_killed_at_four_random_times_is_bitwise_equal(tmp_path, rng):
     counts = np.sort(rng.integers(0, 95, 4))
     moments = [(int(count), float(wait)) for count, wait in zip(counts, rng.uniform(0, 0.1, 4), strict=True)]
     assert killed_and_resumed(tmp_path, "", 100, 1e-4, moments) == 4

@@ -1,5 +1,7 @@
-"""Ensembles by several: threads, devices, processes, ranks of MPI, a Dask cluster of which a worker is killed. All the
-same bits."""
+"""Ensembles computed by threads, devices, processes, ranks of MPI, or a Dask cluster of which a worker is killed.
+
+All results are bitwise equal.
+"""
 
 import os
 import shutil
@@ -116,7 +118,7 @@ jax.distributed.shutdown()
 
 def run(more, *arguments, flags="", by=(sys.executable,)):
     environment = os.environ | {"XLA_FLAGS": flags, "PYTHONPATH": os.pathsep.join(sys.path)}
-    script = Path(arguments[0]).with_suffix(".py")  # a file: processes that are spawned import it
+    script = Path(arguments[0]).with_suffix(".py")  # a file, because spawned processes import it
     script.write_text(SCRIPT + more)
     command = [*by, str(script), *map(str, arguments)]
     done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=250)
@@ -136,19 +138,19 @@ def alone(tmp_path_factory):
 
 
 @pytest.mark.slow
-def test_two_devices_do_the_same(alone, tmp_path):
+def test_two_devices_give_the_same_files(alone, tmp_path):
     run(DEVICES, tmp_path / "s", 2, {}, flags="--xla_force_host_platform_device_count=2")
     assert content(tmp_path / "s") == alone and len(alone) == 7
 
 
 @pytest.mark.slow
-def test_two_processes_do_the_same(alone, tmp_path):
+def test_two_processes_give_the_same_files(alone, tmp_path):
     run(PROCESSES, tmp_path / "s")
     assert content(tmp_path / "s") == alone
 
 
 @pytest.mark.slow
-def test_two_jobs_at_once_do_the_same(alone, tmp_path):
+def test_two_simultaneous_jobs_give_the_same_files(alone, tmp_path):
     script = tmp_path / "job.py"
     script.write_text(SCRIPT + DEVICES)
     environment = os.environ | {"XLA_FLAGS": "", "PYTHONPATH": os.pathsep.join(sys.path)}
@@ -159,7 +161,7 @@ def test_two_jobs_at_once_do_the_same(alone, tmp_path):
 
 
 @pytest.mark.slow
-def test_processes_of_jax_distributed_share_the_work(alone, tmp_path):
+def test_processes_of_jax_distributed_give_the_same_files(alone, tmp_path):
     with socket.socket() as found:
         found.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{found.getsockname()[1]}"
@@ -174,7 +176,7 @@ def test_processes_of_jax_distributed_share_the_work(alone, tmp_path):
 
 
 @pytest.mark.slow
-def test_ranks_of_mpi_do_the_same(alone, tmp_path):
+def test_mpi_ranks_give_the_same_files(alone, tmp_path):
     pytest.importorskip("mpi4py.futures")
     mpiexec = shutil.which("mpiexec", path=os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]))
     assert mpiexec, "the wheel mpich brings one"
@@ -183,7 +185,7 @@ def test_ranks_of_mpi_do_the_same(alone, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_worker_of_a_dask_cluster_may_die(tmp_path):
+def test_sweep_completes_after_a_dask_worker_is_killed(tmp_path):
     pytest.importorskip("distributed")
     run(DEVICES, tmp_path / "alone", 1, {"members": 4096, "seconds": 5.0})
     assert "killed" in run(DASK, tmp_path / "s")

@@ -1,4 +1,4 @@
-"""Ensembles as Zarr groups: what holds of other folders holds of them, and others can read them."""
+"""Ensembles stored as Zarr groups: they behave as other folders, and other programs can read them."""
 
 import importlib.metadata
 import json
@@ -35,7 +35,7 @@ def whole(tmp_path_factory):
         yield folder
 
 
-def test_it_holds_the_same_bits(whole, tmp_path):
+def test_zarr_store_is_bitwise_equal_to_a_folder(whole, tmp_path):
     found, other = uk.open_ensemble(whole), sweep(tmp_path / "s")
     assert found.complete and found.names == other.names
     for name in (*other.names, *other.over):
@@ -46,7 +46,7 @@ def test_it_holds_the_same_bits(whole, tmp_path):
     np.testing.assert_array_equal(found.dataset.q[[39, 3], -1, 1], other.q[[39, 3], -1, 1])
 
 
-def test_it_is_read_without_us(whole):
+def test_zarr_store_can_be_read_with_xarray_and_zarr(whole):
     xarray = pytest.importorskip("xarray")
     found = uk.open_ensemble(whole)
     with xarray.open_zarr(whole, chunks=None) as data:
@@ -68,7 +68,7 @@ def interrupted(folder, monkeypatch, after=1):
             sweep(folder, chunk=16)
 
 
-def test_what_is_there_is_not_done_again(whole, tmp_path, monkeypatch):
+def test_resumed_sweep_computes_only_missing_members(whole, tmp_path, monkeypatch):
     folder = tmp_path / "s.zarr"
     interrupted(folder, monkeypatch)
     part = uk.open_ensemble(folder)
@@ -80,16 +80,16 @@ def test_what_is_there_is_not_done_again(whole, tmp_path, monkeypatch):
     sweep(folder, chunk=None)
     assert content(folder) == content(whole)
     assert {path: path.stat().st_mtime_ns for path in before} == before
-    monkeypatch.setattr(run_module, "check_starts", None)  # nothing is computed at all
+    monkeypatch.setattr(run_module, "check_starts", None)  # nothing is computed
     assert sweep(folder, chunk=16).complete
 
 
 @pytest.mark.parametrize("lost", ("q/c.1.0.0", "steps/c.1", "result/c.1"))
-def test_a_chunk_is_done_when_all_of_it_is_there(lost, whole, tmp_path):
+def test_chunk_with_a_missing_file_is_computed_again(lost, whole, tmp_path):
     folder = copied(whole, tmp_path)
     (folder / lost).unlink()
     assert uk.open_ensemble(folder).done == 24
-    (folder / lost).touch()  # a crash of the machine may leave a file without content
+    (folder / lost).touch()  # after a crash of the machine, a file may be empty
     assert uk.open_ensemble(folder).done == 24 and not uk.open_ensemble(folder).finished[16:32].any()
     sweep(folder, chunk=16)
     assert content(folder) == content(whole)
@@ -103,7 +103,7 @@ def copied(whole, tmp_path, name="copy.zarr"):
     return folder
 
 
-def test_what_is_damaged_is_named(whole, tmp_path):
+def test_damaged_file_raises_and_is_named(whole, tmp_path):
     folder = copied(whole, tmp_path)
     path = folder / "q" / "c.1.0.0"
     data = path.read_bytes()
@@ -120,7 +120,7 @@ def test_what_is_damaged_is_named(whole, tmp_path):
             uk.open_ensemble(folder)
 
 
-def test_files_of_another_ensemble_are_refused(whole, tmp_path):
+def test_files_of_another_ensemble_raise(whole, tmp_path):
     folder = copied(whole, tmp_path)
     (folder / "steps" / "c.3").write_bytes((folder / "steps" / "c.2").read_bytes())
     with pytest.raises(ValueError, match=r"c\.3' is of another ensemble \(there are 40 members here, 16 to a file"):
@@ -133,7 +133,7 @@ def test_files_of_another_ensemble_are_refused(whole, tmp_path):
         uk.open_ensemble(folder)
 
 
-def test_jobs_share_the_work_and_are_alone_with_it(whole, tmp_path):
+def test_two_jobs_share_the_work_and_another_writer_raises(whole, tmp_path):
     folder = tmp_path / "s.zarr"
     assert sweep(folder, chunk=16, rank=1, world=2).done == 16
     assert sweep(folder, chunk=16, rank=0, world=2).complete and content(folder) == content(whole)
@@ -143,7 +143,7 @@ def test_jobs_share_the_work_and_are_alone_with_it(whole, tmp_path):
             sweep(folder, chunk=16)
 
 
-def test_a_full_disk_stops_it_cleanly(whole, tmp_path, monkeypatch):
+def test_sweep_can_be_resumed_after_a_full_disk(whole, tmp_path, monkeypatch):
     real, folder = Path.write_bytes, tmp_path / "s.zarr"
 
     def full(path, data):
@@ -162,7 +162,7 @@ def test_a_full_disk_stops_it_cleanly(whole, tmp_path, monkeypatch):
     assert content(folder) == content(whole)
 
 
-def test_an_allocation_that_fails_changes_no_file(whole, tmp_path, monkeypatch):
+def test_insufficient_memory_does_not_change_files(whole, tmp_path, monkeypatch):
     def joined(parts):
         if len(parts) > 1:
             raise MemoryError
@@ -173,7 +173,7 @@ def test_an_allocation_that_fails_changes_no_file(whole, tmp_path, monkeypatch):
     assert content(tmp_path / "s.zarr") == content(whole)
 
 
-def test_chunks_stay_what_they_were(whole, tmp_path, monkeypatch):
+def test_resumed_sweep_requires_the_same_chunk(whole, tmp_path, monkeypatch):
     folder = tmp_path / "s.zarr"
     interrupted(folder, monkeypatch)
     with pytest.raises(ValueError, match="chunk must be 16, with which store .* was begun, or left out, got 24"):
@@ -185,7 +185,7 @@ def test_chunks_stay_what_they_were(whole, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("version", (None, "2.18.3", "3.1.0"))
-def test_a_missing_package_is_said_before_anything_is_done(version, whole, tmp_path, monkeypatch):
+def test_missing_or_old_zarr_raises_before_computing(version, whole, tmp_path, monkeypatch):
     real = importlib.metadata.version
 
     def installed(name):
@@ -201,8 +201,8 @@ def test_a_missing_package_is_said_before_anything_is_done(version, whole, tmp_p
     assert not (tmp_path / "s.zarr").exists()
 
 
-def test_members_that_all_failed_are_done_too(whole, tmp_path):
-    """Although they are what Zarr would leave out, as of those that are not done."""
+def test_chunk_of_failed_members_counts_as_done(whole, tmp_path):
+    """Zarr could omit these chunks, because they equal the fill value of missing chunks."""
     told = json.loads((whole / "ensemble.json").read_text())
     nothing = {"q": np.full((16, 3, 2), np.nan), "over": np.ones((16, 2))}
     with Store(tmp_path / "s.zarr").writing(told, 16, 0, 1) as write:
@@ -211,7 +211,7 @@ def test_members_that_all_failed_are_done_too(whole, tmp_path):
     assert found.done == 16 and [failure.member for failure in found.failures] == list(range(16, 32))
 
 
-def test_what_is_kept_may_have_any_name(tmp_path):
+def test_keep_accepts_any_name(tmp_path):
     names = "a/b", "..", "", "zarr.json", ".lock", "file", "50 %", "θ", "none"
     keep = lambda motion: {name: i + motion.q[-1, 0] * 0 for i, name in enumerate(names)} | {"none": motion.q[:0, 0]}
     found = sweep(tmp_path / "s.zarr", 8, keep=keep)

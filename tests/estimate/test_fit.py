@@ -1,4 +1,4 @@
-"""Parameters from measured motions: against closed forms, SciPy's integrator and statistics, and wrong input."""
+"""Parameters estimated from measured motions: against closed forms, and SciPy's integrator and statistics."""
 
 import json
 import re
@@ -19,7 +19,7 @@ TS = np.linspace(0.0, 2.0, 81)
 
 
 class Swing(uk.AbstractSystem):
-    """A damped pendulum by its angle: m l² q̈ = −m g l sin q − k q̇. Only g/l and k/(m l²) matter."""
+    """A damped pendulum with its angle as coordinate: m l² q̈ = −m g l sin q − k q̇. Only g/l and k/(m l²) matter."""
 
     m: Parameter = parameter(0.8)
     l: Parameter = parameter(1.3)
@@ -36,7 +36,7 @@ class Swing(uk.AbstractSystem):
 
 
 class Rod(uk.AbstractSystem):
-    """The same pendulum in Cartesian coordinates, undamped; its length stands in the constraint."""
+    """The same pendulum in Cartesian coordinates, without damping; its length is in the constraint."""
 
     l: Parameter = parameter(1.3)
     g: Parameter = parameter(9.81)
@@ -51,7 +51,7 @@ class Rod(uk.AbstractSystem):
 
 
 def by_scipy(start, m=0.8, l=1.3, k=0.2, g=9.81, ts=TS):
-    """Angle of the damped pendulum, by an integrator that is not ours."""
+    """Return the angle of the damped pendulum by SciPy's integrator."""
     rate = lambda t, y: [y[1], -g / l * np.sin(y[0]) - k / (m * l**2) * y[1]]
     return scipy.integrate.solve_ivp(rate, (ts[0], ts[-1]), start, t_eval=ts, rtol=1e-12, atol=1e-12).y[0]
 
@@ -78,8 +78,8 @@ def test_exact_data_give_the_exact_parameters():
     np.testing.assert_allclose(found.model.l, found.values[0])
 
 
-def test_standard_errors_are_those_of_linear_regression(noisy):
-    """Against sensitivities by finite differences of SciPy's integrator, and the normal equations."""
+def test_standard_errors_match_linear_regression(noisy):
+    """Sensitivities by finite differences of SciPy's integrator, and the normal equations."""
     found = uk.fit(guess(l=jnp.array(1.1)), noisy, ("l", "k"), fit_starts=False)
     step, columns = 1e-5, []
     for name in ("l", "k"):
@@ -101,7 +101,7 @@ def test_standard_errors_are_those_of_linear_regression(noisy):
     np.testing.assert_allclose((high - low) / found.errors, 2 * 1.97, rtol=1e-3)  # Student, 241 degrees of freedom
 
 
-def test_combinations_that_the_data_determine_are_named(noisy):
+def test_identifiable_parameter_combinations_are_reported(noisy):
     found = uk.fit(guess(m=jnp.array(1.0)), noisy, ("m", "l", "k", "g"), fit_starts=False)
     assert found.identifiability.rank == 2
     assert set(found.undetermined) == {"m", "l", "k", "g"}
@@ -111,7 +111,7 @@ def test_combinations_that_the_data_determine_are_named(noisy):
     for c in found.combinations:
         assert abs(c.value - c.of(exact)) < 4 * c.error
         assert c.error < 0.05 * c.value
-        scaled = exact | {"m": 3 * 0.8, "k": 3 * 0.2}  # moves no pendulum otherwise
+        scaled = exact | {"m": 3 * 0.8, "k": 3 * 0.2}  # scaling that does not change the motion
         np.testing.assert_allclose(c.of(scaled), c.of(exact), rtol=1e-3)
         rescaled = exact | {"l": 2 * 1.3, "g": 2 * 9.81, "m": 0.8 / 4}
         np.testing.assert_allclose(c.of(rescaled), c.of(exact), rtol=1e-3)
@@ -119,7 +119,7 @@ def test_combinations_that_the_data_determine_are_named(noisy):
     assert json.loads(json.dumps(found.as_dict()))["parameters"]["m"]["error"] is None
 
 
-def test_a_length_in_a_constraint_is_found():
+def test_fit_estimates_a_length_in_a_constraint():
     angle = by_scipy((0.8, 0.0), k=0.0)
     q = 1.3 * np.stack([np.sin(angle), -np.cos(angle)], axis=1)
     model = eqx.tree_at(lambda s: s.l, Rod(), jnp.array(1.1))
@@ -140,19 +140,19 @@ def test_missing_values_and_irregular_times():
     assert np.isnan(found.residuals[0][~seen]).all()
 
 
-def test_outliers_with_a_robust_loss(noisy):
+def test_robust_loss_reduces_the_influence_of_outliers(noisy):
     wrong = np.arange(TS.size)[:, None] % 9 == 0
     sharp = [uk.Experiment(e.t, np.where(wrong, 3 * e.y, e.y), e.start, sigma=0.01) for e in noisy]
     plain, robust = (
         uk.fit(guess(l=jnp.array(1.2)), sharp, ("l", "k"), fit_starts=False, loss=loss) for loss in ("linear", "cauchy")
     )
     assert abs(robust.values[0] - 1.3) < 0.005 < abs(plain.values[0] - 1.3)
-    small = [uk.Experiment(e.t, 1e-4 * e.y, e.start) for e in sharp]  # in another unit, and of unknown sigma
+    small = [uk.Experiment(e.t, 1e-4 * e.y, e.start) for e in sharp]  # in another unit, with unknown sigma
     unknown = uk.fit(guess(l=1.2), small, ("l", "k"), fit_starts=False, loss="cauchy", observe=lambda t, q, v: 1e-4 * q)
     assert abs(unknown.values[0] - 1.3) < 0.005
 
 
-def test_several_segments_are_joined():
+def test_fit_in_several_segments():
     ts = np.linspace(0.0, 6.0, 121)
     y = by_scipy((2.5, 0.0), ts=ts)
     states = np.stack([y, np.gradient(y, ts)], axis=1)
@@ -162,7 +162,7 @@ def test_several_segments_are_joined():
     np.testing.assert_allclose(found.predicted[0][:, 0], y, atol=1e-5)
 
 
-def test_a_checkpoint_is_gone_on_from(noisy, tmp_path):
+def test_fit_resumes_from_a_checkpoint(noisy, tmp_path):
     file = tmp_path / "state.json"
     first = uk.fit(guess(l=jnp.array(1.0)), noisy, "l", fit_starts=False, checkpoint=file)
     again = uk.fit(guess(l=jnp.array(1.0)), noisy, "l", fit_starts=False, checkpoint=file)
@@ -180,7 +180,7 @@ def test_a_checkpoint_is_gone_on_from(noisy, tmp_path):
             uk.fit(guess(l=jnp.array(1.0)), changed, "l", fit_starts=False, checkpoint=file, **how)
 
 
-def test_bounds_hold(noisy):
+def test_estimate_stays_within_bounds(noisy):
     with pytest.warns(UserWarning, match="the model does not meet the data: the residuals of output 0"):
         found = uk.fit(guess(l=jnp.array(1.1)), noisy, "l", bounds={"l": (1.0, 1.2)}, fit_starts=False)
     assert 1.19 < found.values[0] < 1.2
@@ -202,13 +202,13 @@ def test_bounds_hold(noisy):
         (dict(free="l", observe=lambda q: q), "observe must take (t, q, v)"),
     ],
 )
-def test_wrong_input_is_one_clear_error(change, message):
+def test_bad_input_raises(change, message):
     data = uk.Experiment(TS, by_scipy((1.0, 0.0)), np.array([1.0, 0.0]))
     with pytest.raises(ValueError, match=re.escape(message)):
         uk.fit(Swing(), data, **change)
 
 
-def test_a_setting_must_be_one_of_the_model():
+def test_setting_that_is_not_a_parameter_raises():
     for setting, message in (
         ({"load": 1.0}, "Swing has no number 'load'"),
         ({"m": [1.0, 2.0]}, "shape of the model's"),
@@ -218,8 +218,8 @@ def test_a_setting_must_be_one_of_the_model():
             uk.fit(Swing(), data, "l")
 
 
-def test_settings_tell_experiments_apart():
-    """Two pendulums of known mass and one friction."""
+def test_fit_of_experiments_with_different_settings():
+    """Two pendulums of known mass with equal friction."""
     starts = [(1.0, 0.0), (0.3, 2.0)]
     data = [
         uk.Experiment(TS, by_scipy(start, m=m), np.array(start), setting={"m": m})
@@ -229,28 +229,28 @@ def test_settings_tell_experiments_apart():
     np.testing.assert_allclose(found.values, [0.2, 1.3], rtol=1e-6)
 
 
-def test_too_few_values():
+def test_fewer_values_than_unknowns_raises():
     data = uk.Experiment([0.0, 1.0], [1.0, 0.3], np.array([1.0, 0.0]))
     with pytest.raises(ValueError, match="2 measured values for 4 unknowns"):
         uk.fit(Swing(), data, ("l", "k"))
 
 
-def test_nan_in_data_must_be_declared():
+def test_nan_in_data_without_measured_raises():
     y = by_scipy((1.0, 0.0))
     y[7] = np.nan
     with pytest.raises(ValueError, match=r"y\[7, 0\] = nan at t = 0.175 s: if they are missing, say measured"):
         uk.Experiment(TS, y, np.array([1.0, 0.0]))
 
 
-def test_units_of_a_thousand_are_warned_of():
-    """Before the search, and after it."""
+def test_data_in_another_unit_give_warnings():
+    """One warning before the search, and one after it."""
     data = uk.Experiment(TS, 1000 * by_scipy((1.0, 0.0)), np.array([1.0, 0.0]))
     before = pytest.warns(UserWarning, match="1e\\+03 times as large as the model's first guess")
     with before, pytest.warns(UserWarning, match="the model does not meet the data"):
         uk.fit(Swing(), data, "l", fit_starts=False, most_evaluations=2)
 
 
-def test_a_motion_that_breaks_down_is_said():
+def test_motion_that_diverges_raises():
     data = uk.Experiment(TS, by_scipy((1.0, 0.0)), np.array([1.0, 0.0]))
     with pytest.raises(uk.SimulationError, match="experiment 0 from the first guess ends before t = "):
         uk.fit(guess(k=jnp.array(-3000.0)), data, "k")
@@ -270,8 +270,10 @@ class Spring(uk.AbstractSystem):
 
 
 def ringing(hertz, c, unit=1.0):
-    """A guess, the truth (k, c), and a record of q(t) from 1 at rest, sampled 100 times per unit of time [s], with a
-    noise of 1e-3: its closed form."""
+    """Return a guess, the true (k, c), and a record of q(t) from 1 at rest, in closed form.
+
+    The record has 100 samples per unit of time [s], and noise of 1e-3.
+    """
     k, c, ts = (2 * np.pi * hertz / unit) ** 2, c / unit, np.arange(0, 1, 0.01) * unit
     w = np.sqrt(k - c**2 / 4)
     y = np.exp(-c * ts / 2) * (np.cos(w * ts) + c / 2 / w * np.sin(w * ts))
@@ -280,8 +282,8 @@ def ringing(hertz, c, unit=1.0):
 
 
 @pytest.mark.parametrize(("hertz", "c", "unit"), [(15, 1.0, 1.0), (16, 4.0, 1.0), (15, 1.0, 1e-6), (15, 1.0, 1e6)])
-def test_steps_are_as_short_as_the_data_ask_for(hertz, c, unit):
-    """At steps of the sampling, the damping would be 0.109 ± 0.001 for 1.0; in whatever unit of time."""
+def test_automatic_step_size_gives_accurate_estimates_in_any_unit_of_time(hertz, c, unit):
+    """With the sampling interval as step, the damping would be 0.109 ± 0.001, not 1.0."""
     guess, truth, record = ringing(hertz, c, unit)
     found = uk.fit(guess, record, ("k", "c"), fit_starts=False)
     assert np.all(np.abs(found.values - truth) < 3 * found.errors)
@@ -291,8 +293,8 @@ def test_steps_are_as_short_as_the_data_ask_for(hertz, c, unit):
     assert not found.doubts
 
 
-def test_the_shift_of_estimates_by_steps_that_are_too_long_is_told():
-    """It is what shorter steps change, and the warning says so."""
+def test_shift_of_estimates_by_long_steps_is_reported():
+    """The reported shift equals the difference from estimates with short steps, and a warning contains it."""
     guess, _, record = ringing(5, 1.0)
     with pytest.warns(UserWarning, match=r"not accurate enough: with steps of 0.01 s its error moves .* k by 8"):
         long = uk.fit(guess, record, ("k", "c"), fit_starts=False, dt=0.01)
@@ -304,7 +306,7 @@ def test_the_shift_of_estimates_by_steps_that_are_too_long_is_told():
 
 
 class Angles(eqx.Module):
-    """q and q̇ in other units, each with the shift of its sensor."""
+    """q and q̇ in other units, each with an offset of its sensor."""
 
     shift: Any
     size: Any
@@ -314,14 +316,14 @@ class Angles(eqx.Module):
 
 
 def swings(sizes, shift: Any = 0.0):
-    """Angles and rates of the damped pendulum with a noise of 0.01 rad and 0.3 rad/s, in units of ``sizes``."""
+    """Return angles and rates of the damped pendulum with noise of 0.01 rad and 0.3 rad/s, in units of ``sizes``."""
     rate = lambda t, y: [y[1], -9.81 / 1.3 * np.sin(y[0]) - 0.2 / (0.8 * 1.3**2) * y[1]]
     y = scipy.integrate.solve_ivp(rate, (0, 2), (1.0, 0.0), t_eval=TS, rtol=1e-11, atol=1e-11).y.T
     return (y + np.random.default_rng(4).normal(size=y.shape) * [0.01, 0.3]) * sizes + shift
 
 
-def test_units_of_outputs_do_not_decide_where_sigma_is_not_given():
-    """As good as with the true sigma, and the same in rad/s and in rpm."""
+def test_estimates_without_sigma_do_not_depend_on_units():
+    """They are as good as with the true sigma, and equal in rad/s and in rpm."""
     found = []
     for sizes, sigma in ((np.ones(2), None), (np.array([1e3, 1e-2]), None), (np.ones(2), [0.01, 0.3])):
         data = uk.Experiment(TS, swings(sizes), np.array([1.0, 0.0]), sigma=sigma)
@@ -335,8 +337,8 @@ def test_units_of_outputs_do_not_decide_where_sigma_is_not_given():
     np.testing.assert_allclose(one.errors, known.errors, rtol=0.15)
 
 
-def test_the_shift_of_a_sensor_is_found_also_where_there_is_none():
-    """0.2 of one, none of the other, in the parameters of observe; its estimate is in ``found.observe``."""
+def test_fit_estimates_sensor_offsets():
+    """The offsets are parameters of observe, 0.2 and zero. The estimates are in ``found.observe``."""
     data = uk.Experiment(TS, swings(np.ones(2), [0.2, 0.0]), np.array([1.0, 0.0]))
     observe, free = Angles(jnp.zeros(2), jnp.ones(2)), ("l", "k", "observe.shift")
     found = uk.fit(guess(l=1.1), data, free, observe=observe, fit_starts=False)
@@ -350,8 +352,8 @@ def test_the_shift_of_a_sensor_is_found_also_where_there_is_none():
         uk.fit(Swing(), data, "observe.shfit", observe=observe)
 
 
-def test_what_speaks_against_a_fit_is_printed():
-    """χ² where sigma is given, and a model that cannot follow."""
+def test_doubts_about_a_fit_are_printed():
+    """χ² where sigma is given, and residuals of a model that cannot follow the data."""
     y = by_scipy((1.0, 0.0)) + 0.01 * np.random.default_rng(0).normal(size=TS.size)
     fitted = lambda sigma, l=1.2, **how: uk.fit(
         guess(l=l), uk.Experiment(TS, y, [1.0, 0.0], sigma=sigma), ("l", "k"), fit_starts=False, **how
@@ -365,7 +367,7 @@ def test_what_speaks_against_a_fit_is_printed():
     assert "the model does not meet the data: the residuals of output 0" in str(bad)
 
 
-def test_the_level_of_an_interval_lies_between_0_and_1(noisy):
+def test_interval_level_outside_0_to_1_raises(noisy):
     found = uk.fit(guess(l=jnp.array(1.1)), noisy, ("l", "k"), fit_starts=False)
     for level in (2.0, -1.0, 0.0, 1.0, np.nan):
         with pytest.raises(ValueError, match="level must be"):
@@ -373,8 +375,8 @@ def test_the_level_of_an_interval_lies_between_0_and_1(noisy):
 
 
 @pytest.mark.slow
-def test_the_parallel_manipulator_from_twenty_noisy_motions():
-    """Seven combinations of nine parameters within 1 %, from two starts 50 % off."""
+def test_fit_of_the_parallel_manipulator_from_twenty_noisy_motions():
+    """Seven combinations of nine parameters are within 1 %, from two guesses with errors of 50 %."""
     from benchmarks import identification
 
     with warnings.catch_warnings():
@@ -385,8 +387,8 @@ def test_the_parallel_manipulator_from_twenty_noisy_motions():
 
 
 @pytest.mark.slow
-def test_descent_on_a_few_experiments_at_a_time_comes_to_the_same():
-    """Eight swings from different angles, with noise: where Gauss and Newton end, Adam ends too."""
+def test_stochastic_optimiser_matches_the_least_squares_solution():
+    """Eight noisy swings from different angles: Adam on batches ends at the estimate of Gauss–Newton."""
     rng = np.random.default_rng(5)
     swings = [
         uk.Experiment(TS, by_scipy([angle, 0.0]) + 0.01 * rng.normal(size=TS.size), [angle, 0.0])

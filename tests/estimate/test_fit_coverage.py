@@ -1,4 +1,4 @@
-"""Confidence intervals of ``fit`` hold the truth as often as they say: six systems, records by SciPy."""
+"""Coverage of the confidence intervals of ``fit``: six systems, with records by SciPy."""
 
 from collections.abc import Callable
 from typing import Any, ClassVar, NamedTuple
@@ -13,14 +13,14 @@ from ukjax.systems import Parameter, parameter
 
 
 def exact(rate, start, ts):
-    """States at ``ts``, (samples, states)."""
+    """Return states at ``ts``, (samples, states)."""
     found = scipy.integrate.solve_ivp(rate, (ts[0], ts[-1]), start, "DOP853", ts, rtol=1e-11, atol=1e-12)
     assert found.success
     return found.y.T
 
 
 class Oscillator(uk.AbstractSystem):
-    """q̈ = −k q − c q̇: 15 Hz, to be sampled at 100 Hz."""
+    """q̈ = −k q − c q̇ with 15 Hz, sampled at 100 Hz."""
 
     k: Parameter = parameter((2 * np.pi * 15) ** 2)
     c: Parameter = parameter(1.0)
@@ -32,7 +32,7 @@ class Oscillator(uk.AbstractSystem):
 
 
 class RubbedPendulum(uk.AbstractSystem):
-    """q̈ = −g/l sin q − f tanh(q̇ / 0.05): dry friction, smooth below some rate."""
+    """q̈ = −g/l sin q − f tanh(q̇ / 0.05): dry friction, smooth at low rates."""
 
     l: Parameter = parameter(1.3)
     f: Parameter = parameter(0.4)
@@ -44,7 +44,7 @@ class RubbedPendulum(uk.AbstractSystem):
 
 
 class Driven(uk.AbstractSystem):
-    """q̈ = −k q − c q̇ + 3 sin 4t: a spring under a known force."""
+    """q̈ = −k q − c q̇ + 3 sin 4t: a spring with a known force."""
 
     k: Parameter = parameter(30.0)
     c: Parameter = parameter(0.7)
@@ -79,7 +79,7 @@ class SliderCrank(uk.AbstractSystem):
 
 
 def slider_crank_rate(t, y):
-    """By the angle alone: (1/4 + m x'²) θ̈ = −m x' x'' θ̇² − 9.81/2 cos θ − k (x − 1) x'."""
+    """Return rates of the angle: (1/4 + m x'²) θ̈ = −m x' x'' θ̇² − 9.81/2 cos θ − k (x − 1) x'."""
     sine, cosine = np.sin(y[0]), np.cos(y[0])
     root = np.sqrt(1.2**2 - 0.25 * sine**2)
     x = 0.5 * cosine + root
@@ -106,12 +106,12 @@ class Skate(uk.AbstractSystem):
 
 
 def skate_rate(t, y):
-    """x, y, θ, speed along the blade; the blade turns at 1.5 rad/s."""
+    """Return rates of x, y, θ and the speed along the blade; the blade turns at 1.5 rad/s."""
     return [y[3] * np.cos(y[2]), y[3] * np.sin(y[2]), 1.5, 2.0 * np.cos(y[2]) - 0.5 * y[3]]
 
 
 class Coupled(uk.AbstractSystem):
-    """Two masses, two springs: the second on the first."""
+    """Two masses and two springs in series."""
 
     first: Parameter = parameter(1.0)
     second: Parameter = parameter(0.4)
@@ -124,12 +124,12 @@ class Coupled(uk.AbstractSystem):
 
 
 def both_units(t, q, v):
-    """A length in metres, and a velocity in mm/s."""
+    """Return a length in metres, and a velocity in mm/s."""
     return jnp.stack([q[0], 1e3 * v[1]])
 
 
 class Case(NamedTuple):
-    """True outputs (samples, outputs) at ``ts``, the noise of each, and how to fit them."""
+    """True outputs (samples, outputs) at ``ts``, the noise of each, and options of the fit."""
 
     model: Any
     ts: np.ndarray
@@ -172,13 +172,15 @@ def cases() -> dict[str, Case]:
 
 
 RECORDS = 34
-"""Of each system; the intervals of two parameters in each."""
+"""Number of records for each system. Each record gives intervals of two parameters."""
 
 
 @pytest.mark.slow
-def test_intervals_hold_the_truth_as_often_as_they_say():
-    """Intervals of 95 % in 204 records: those of all parameters together within 90 to 99 %, of each one not by chance
-    alone (34 records: below 28 with a probability of 0.4 %)."""
+def test_confidence_intervals_have_the_stated_coverage():
+    """Intervals of 95 % in 204 records contain the true value in 90 to 99 % of all cases.
+
+    For single parameters the limit allows for chance (34 records: below 28 with a probability of 0.4 %).
+    """
     rng, held = np.random.default_rng(7), {}
     for name, case in cases().items():
         names = list(vars(case.model))

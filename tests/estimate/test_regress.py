@@ -1,4 +1,4 @@
-"""Linear regression on the equations of motion: against motions of another integrator, closed forms, wrong input."""
+"""Linear regression on the equations of motion: against motions by SciPy and closed forms."""
 
 import re
 from dataclasses import replace
@@ -53,7 +53,7 @@ def torque(t):
 
 
 def measured(noise=0.0, **more):
-    """The angle by SciPy."""
+    """Return an experiment with the angle by SciPy."""
     rate = lambda t, y: [y[1], (torque(t) - TRUE["k"] * y[1] - 9.81 * TRUE["h"] * np.sin(y[0])) / TRUE["I"]]
     angle = scipy.integrate.solve_ivp(rate, (0.0, 6.0), [0.3, 0.0], t_eval=TS, rtol=1e-11, atol=1e-11).y[0]
     angle = angle + noise * np.random.default_rng(1).normal(size=angle.size)
@@ -67,22 +67,22 @@ def coordinates_of(model, s):
 HOW: dict[str, Any] = dict(cutoff=10.0, coordinates_of=coordinates_of)
 
 
-def test_inertia_and_friction_of_a_driven_lever():
+def test_regress_estimates_inertia_and_friction_of_a_driven_lever():
     found = uk.regress(Lever(), measured(), ["h", "I", "k"], **HOW)
     np.testing.assert_allclose(found.values, list(TRUE.values()), rtol=1e-3)
-    assert found.rms[0] < 5e-3  # of torques of 3 N m: what the filter leaves
+    assert found.rms[0] < 5e-3  # of torques of 3 N m: the error of the filter
     assert np.all(found.identifiability.determined)
     assert "± standard error" in str(found) and found.as_dict()["parameters"]["I"]["estimate"] == found.values[1]
     np.testing.assert_allclose(found.model.h, found.values[0])
 
 
-def test_errors_tell_how_far_noise_moves_the_estimates():
+def test_standard_errors_match_the_effect_of_noise():
     noisy = [uk.regress(Lever(), measured(noise=2e-4 * s), ["h", "I", "k"], **HOW) for s in (1.0, -1.0)]
     apart = np.abs(noisy[0].values - noisy[1].values) / 2
     assert np.all(apart < 4 * noisy[0].errors) and np.all(noisy[0].errors < 0.05 * np.array([0.7, 0.4, 0.15]))
 
 
-def test_no_force_is_missing_but_what_was_left_out():
+def test_missing_force_is_the_omitted_friction():
     true = replace(Lever(), **TRUE)
     _, nothing = uk.missing_force(true, measured(), **HOW)
     t, friction = uk.missing_force(replace(true, k=0.0), measured(), **HOW)
@@ -91,8 +91,8 @@ def test_no_force_is_missing_but_what_was_left_out():
     assert np.abs(nothing).max() < 0.05
 
 
-def test_without_a_place_the_constraints_say_where_forces_count():
-    """Gravity from a pendulum's Cartesian track."""
+def test_regress_with_constraints_and_measured_coordinates():
+    """Gravity is estimated from the Cartesian track of a pendulum."""
     rate = lambda t, y: [y[1], -9.81 / 1.3 * np.sin(y[0])]
     angle = scipy.integrate.solve_ivp(rate, (0.0, 6.0), [1.0, 0.0], t_eval=TS, rtol=1e-11, atol=1e-11).y[0]
     track = 1.3 * np.stack([np.sin(angle), -np.cos(angle)], axis=1)
@@ -100,8 +100,8 @@ def test_without_a_place_the_constraints_say_where_forces_count():
     np.testing.assert_allclose(found.values, [9.81], rtol=1e-3)
 
 
-def test_what_is_positive_stays_so():
-    """The data of a lever that gains energy ask for negative friction."""
+def test_positive_parameters_stay_nonnegative():
+    """The lever gains energy, so that the best friction would be negative."""
     experiment = measured()
     driven = uk.Experiment(TS, experiment.y[::-1], experiment.start, setting={"torque": torque(TS)[::-1].copy()})
     assert uk.regress(replace(Lever(), **TRUE), driven, "k", **HOW).values[0] == 0
@@ -127,7 +127,7 @@ def test_what_is_positive_stays_so():
         (dict(experiments=[]), "experiments must be one ukjax.Experiment or several"),
     ],
 )
-def test_wrong_input_is_one_clear_error(change, message):
+def test_bad_input_raises(change, message):
     given: dict[str, Any] = dict(model=Lever(), free="h", y=measured().y[:, 0], setting=measured().setting, **HOW)
     given |= change
     about = {key: given.pop(key) for key in ("y", "setting", "measured") if key in given}

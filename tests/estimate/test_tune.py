@@ -1,4 +1,4 @@
-"""Gains by gradients: against gains that are known to be the best, and wrong input."""
+"""Tuning of gains by gradients: against known optimal gains."""
 
 import re
 from typing import Any, ClassVar
@@ -14,7 +14,7 @@ from ukjax.systems import Parameter, parameter
 
 
 class Oscillator(uk.AbstractSystem):
-    """q̈ = −c q̇ − q: of all c, ∫ q² dt from q = 1 at rest is least for c = 1 (it is (c + 1/c)/2)."""
+    """q̈ = −c q̇ − q: from q = 1 at rest, ∫ q² dt = (c + 1/c)/2 is minimal for c = 1."""
 
     c: Parameter = parameter(0.3)
     m: Parameter = parameter(1.0)
@@ -27,7 +27,7 @@ class Oscillator(uk.AbstractSystem):
 
 
 class Summed(uk.AbstractSystem):
-    """The oscillator, and s̈ = d/dt q² beside it, so that ṡ = q² from ṡ(0) = q(0)²."""
+    """The oscillator with a second coordinate, s̈ = d/dt q², so that ṡ = q² from ṡ(0) = q(0)²."""
 
     c: Parameter = parameter(0.3)
 
@@ -40,7 +40,7 @@ class Summed(uk.AbstractSystem):
 
 
 class Commanded(Oscillator):
-    """Driven by an acceleration that is asked for."""
+    """The oscillator with a commanded acceleration."""
 
     @property
     def control(self):
@@ -55,7 +55,7 @@ def squared(motion):
     return jnp.mean(motion.q[:, 0] ** 2)
 
 
-def test_the_best_damping_is_found():
+def test_tune_finds_the_optimal_damping():
     found = uk.tune(Oscillator(), "c", [1.0], [0.0], cost=squared, held_out=([[2.0]], [[0.0]]), **LONG)
     np.testing.assert_allclose(found.values, [1.0], rtol=3e-3)
     # mean over 601 samples: the trapezoidal sum plus half of the first
@@ -66,9 +66,11 @@ def test_the_best_damping_is_found():
     np.testing.assert_allclose(found.model.c, found.values[0])
 
 
-def test_steps_are_as_short_as_the_cost_asks_for():
-    """Samples six seconds apart, of a motion of period 6 s: a quarter of that would not do. ∫ q² dt as a part of the
-    motion, in closed form (c + 1/c)/2."""
+def test_automatic_step_size_gives_an_accurate_cost():
+    """The samples are six seconds apart, and the period of the motion is 6 s: a quarter of it would be too long.
+
+    ∫ q² dt is a coordinate of the motion; its closed form is (c + 1/c)/2.
+    """
     ts = np.linspace(0.0, 40.0, 8)
     found = uk.tune(Summed(), "c", [1.0, 0.0], [0.0, 1.0], ts, cost=lambda motion: motion.q[-1, 1])
     np.testing.assert_allclose(found.values, [1.0], rtol=0.02)
@@ -77,15 +79,15 @@ def test_steps_are_as_short_as_the_cost_asks_for():
     assert "half of it changes the cost by" in str(found)
 
 
-def test_settings_differ_from_start_to_start():
-    """For two masses the best damping lies between those of each, √m."""
+def test_settings_differ_between_starts():
+    """For two masses, the optimal damping is between the optima √m of each."""
     both = uk.tune(Oscillator(), "c", [[1.0], [1.0]], [0.0], cost=squared, settings={"m": [0.5, 2.0]}, **LONG)
     assert np.sqrt(0.5) < both.values[0] < np.sqrt(2.0)
 
 
 @pytest.mark.slow
-def test_effort_holds_gains_back():
-    """SCARA on its way to the path: dear torques make for softer gains."""
+def test_penalty_on_effort_reduces_gains():
+    """SCARA moves to its path with and without a penalty on torques."""
     robot = uk.systems.Scara()
     q, v = robot.start()
     q = q + 0.01
@@ -108,13 +110,13 @@ def test_effort_holds_gains_back():
         (dict(q0=[1.0, 2.0]), "q0 and v0 must have shape"),
     ],
 )
-def test_wrong_input_is_one_clear_error(change, message):
+def test_bad_input_raises(change, message):
     given: dict[str, Any] = dict(model=Oscillator(), free="c", q0=[1.0], v0=[0.0], ts=[0.0, 1.0], dt=0.1) | change
     with pytest.raises(ValueError, match=re.escape(message)):
         uk.tune(**given)
 
 
-def test_a_motion_that_breaks_down_is_said():
+def test_motion_that_diverges_raises():
     with pytest.raises(uk.SimulationError, match="start 0 has no finite cost"):
         uk.tune(Oscillator(c=-5000.0), "c", [1.0], [0.0], [0.0, 10.0], dt=0.01)
 
@@ -127,8 +129,8 @@ def controlled():
 @pytest.mark.parametrize(
     "name", [pytest.param(x, marks=[pytest.mark.slow] * (x == "flexible_joint_manipulator")) for x in controlled()]
 )
-def test_every_controlled_mechanism_says_what_it_is_to_follow(name):
-    """Its own error at the start, or the residual of its control's task where it has none."""
+def test_controlled_mechanisms_define_a_following_error(name):
+    """The error is the mechanism's task_error, or the residual of the task of its control."""
     mechanism = uk.systems.named(name)
     q, v = mechanism.start()
     assert mechanism.control is not None
@@ -136,7 +138,7 @@ def test_every_controlled_mechanism_says_what_it_is_to_follow(name):
     task = as_written(mechanism.control.task, 0.0, q, v, 0 * q)
     assert own is None or (own.ndim == 1 and np.all(np.isfinite(own)))
 
-    motion = object.__new__(uk.Trajectory)  # two samples of nothing but what the error is made of: no need to simulate
+    motion = object.__new__(uk.Trajectory)  # two samples with only the data that the error needs, without a simulation
     twice = lambda x: jnp.stack([x, x])
     observation = object.__new__(uk.Observation)
     object.__setattr__(observation, "task_residual", twice(task))
@@ -147,8 +149,8 @@ def test_every_controlled_mechanism_says_what_it_is_to_follow(name):
 
 
 @pytest.mark.slow
-def test_the_restitution_that_reaches_a_height_after_an_impact():
-    """A ball from 1 m that is at 0.6 m after 1 s, behind one impact, by the closed form."""
+def test_tuned_restitution_reaches_a_height_after_an_impact():
+    """A ball from 1 m must be at 0.6 m after 1 s, with one impact. Closed form."""
     g, end, wanted = 9.81, 1.0, 0.6
     ball = uk.System(uk.MassForce(jnp.eye(1), jnp.array([-g])), uk.Unilateral(lambda t, q: q[0], 0.8))
     cost = lambda motion: (motion.q[-1, 0] - wanted) ** 2

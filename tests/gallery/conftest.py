@@ -1,4 +1,4 @@
-"""The command ``ukjax run``, which each system of the gallery has to pass."""
+"""The fixture that runs ``ukjax run`` for a system of the gallery and checks the result."""
 
 import json
 from typing import Any
@@ -23,10 +23,10 @@ CACHE_SETTINGS = (
 
 @pytest.fixture
 def check_run(tmp_path, monkeypatch, capsys):
-    """A function that runs a system over the time span of its source by ``ukjax run NAME --json``.
+    """Return a function that runs a system over the time span of its source by ``ukjax run NAME --json``.
 
-    Modules that simulate a system call it with as many samples as they take, and so with the same compiled program;
-    ``test_gallery`` runs the others. Nothing that the command sets is left behind.
+    Modules that simulate a system call it with their number of samples, so that the compiled program is shared;
+    ``test_gallery`` runs the other systems. Settings that the command changes are restored.
     """
     before = {name: getattr(jax.config, name) for name in CACHE_SETTINGS}
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
@@ -44,10 +44,10 @@ def check_run(tmp_path, monkeypatch, capsys):
 
 
 def check(name, report, motion):
-    """Check the promised limits of the errors, the start, the outline, and the acceleration at the start.
+    """Check the stated limits of errors, the start, the outline, and the acceleration at the start.
 
-    The acceleration is compared with that of the null-space equations, and with that of the multiplier equations
-    [M −Aᵀ; A 0] if the rows are independent, both by NumPy. Systems with contacts or dry friction are checked in
+    The acceleration is compared with that of the null-space equations, and of the multiplier equations [M −Aᵀ; A 0] if
+    the rows are independent, both by NumPy. Systems with contacts or dry friction are checked in
     ``test_gallery_nonsmooth``.
     """
     mechanism: Any = uk.systems.named(name)

@@ -1,4 +1,4 @@
-"""Andrews' squeezing mechanism, against the test set's numbers and a derivation by complex numbers in NumPy."""
+"""Andrews' squeezing mechanism, against published numbers of the test set and complex numbers in NumPy."""
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -10,7 +10,7 @@ import ukjax as uk
 
 from ..helpers import multiplier_motion
 
-# The test set: q'' and the multipliers at the start, q and v at 0.03 s (PSIDE).
+# From the test set: q'' and multipliers at the start, q and v at 0.03 s (PSIDE).
 ACCELERATION = [14222.4439199541138705911625887, -10666.8329399655854029433719415, 0, 0, 0, 0, 0]
 MULTIPLIERS = [98.5668703962410896057654982170, -6.12268834425566265503114393122, 0, 0, 0, 0]
 END = [
@@ -44,7 +44,7 @@ def motion(squeezer):
     return uk.simulate(squeezer, q0, v0, jnp.linspace(0, 0.03, 31), rtol=1e-12, atol=1e-12)
 
 
-# --- the mechanism in the complex plane: every point is a sum of p exp(i S q), S the angles added up in a body -------
+# --- the mechanism in the complex plane: a point is a sum of p exp(i S q), where S sums the angles of a body --------
 
 MASS = np.array([0.04325, 0.00365, 0.02373, 0.00706, 0.07050, 0.00706, 0.05498])
 INERTIA = np.array([2.194e-6, 4.410e-7, 5.255e-6, 5.667e-7, 1.169e-5, 5.667e-7, 1.912e-5])
@@ -104,7 +104,7 @@ def as_real(z):
 
 
 def newton_euler(q, v):
-    """M, Q, A and b, by d'Alembert's principle."""
+    """Return M, Q, A and b, by d'Alembert's principle."""
     J, a = derivatives(CENTRES, q, v)
     M = (J.conj().T * MASS @ J).real + ANGLES.T * INERTIA @ ANGLES
     Q = -(J.conj().T @ (MASS * a)).real
@@ -119,7 +119,7 @@ def newton_euler(q, v):
 
 @pytest.fixture(scope="module")
 def second(motion):
-    """The states (samples, 14) by SciPy."""
+    """Return the states (samples, 14) by SciPy."""
 
     def derivative(_, y):
         return np.concatenate([y[7:], multiplier_motion(*newton_euler(y[:7], y[7:]))])
@@ -128,7 +128,7 @@ def second(motion):
     return solve_ivp(derivative, (0, 0.03), start, "DOP853", np.asarray(motion.t), rtol=1e-13, atol=1e-13).y.T
 
 
-def test_terms_are_those_of_newton_and_euler(squeezer, rng):
+def test_terms_match_d_alembert(squeezer, rng):
     model = eqx.filter_jit(squeezer)
     for _ in range(5):
         q, v = rng.normal(size=7), 100 * rng.normal(size=7)
@@ -140,7 +140,7 @@ def test_terms_are_those_of_newton_and_euler(squeezer, rng):
             )
 
 
-def test_start_is_consistent_and_accelerates_as_published(squeezer, motion):
+def test_start_is_consistent_and_its_acceleration_matches_published_values(squeezer, motion):
     q0, v0 = squeezer.start()
     np.testing.assert_allclose(squeezer.position_residual(0.0, q0), 0, rtol=0, atol=1e-15)
     np.testing.assert_allclose(motion.acceleration[0], ACCELERATION, rtol=1e-12, atol=1e-8)
@@ -149,13 +149,13 @@ def test_start_is_consistent_and_accelerates_as_published(squeezer, motion):
     np.testing.assert_allclose(motion.constraint_force[0], force, rtol=0, atol=1e-12 * np.abs(force).max())
 
 
-def test_end_is_the_published_one_to_the_digits_that_has(motion):
-    """It is right to 3e-10 in q and 5e-8 in v: its own energy is off by 2e-10."""
+def test_end_state_matches_published_digits(motion):
+    """The published state has errors of 3e-10 in q and 5e-8 in v: its energy differs by 2e-10."""
     np.testing.assert_allclose(motion.q[-1], END, rtol=1e-9)
     np.testing.assert_allclose(motion.v[-1], END_RATE, rtol=1e-7)
 
 
-def test_motion_is_the_second_derivation_s(motion, second):
+def test_motion_matches_the_second_derivation(motion, second):
     q, v = second[:, :7], second[:, 7:]
     np.testing.assert_allclose(motion.q, q, rtol=0, atol=1e-10)
     np.testing.assert_allclose(motion.v, v, rtol=0, atol=1e-10 * np.abs(v).max())
@@ -164,7 +164,7 @@ def test_motion_is_the_second_derivation_s(motion, second):
     assert (np.asarray(motion.rank) == 6).all()
 
 
-def test_constraint_force_is_the_second_derivation_s(motion, second):
+def test_constraint_force_matches_the_second_derivation(motion, second):
     forces = []
     for y in second:
         M, Q, rows, b = newton_euler(y[:7], y[7:])
@@ -172,11 +172,11 @@ def test_constraint_force_is_the_second_derivation_s(motion, second):
     np.testing.assert_allclose(motion.constraint_force, forces, rtol=0, atol=1e-8 * np.abs(forces).max())
 
 
-def test_energy_less_the_motor_s_work_is_constant(motion):
+def test_energy_minus_work_of_the_motor_is_constant(motion):
     np.testing.assert_allclose(motion.energy - 0.033 * motion.q[:, 0], 1.4378329575321414, rtol=1e-10)
 
 
-def test_links_are_drawn_in_their_lengths(squeezer, motion):
+def test_outline_has_the_link_lengths(squeezer, motion):
     for t, q in zip(motion.t[::10], motion.q[::10], strict=True):
         crank, triangle, dyads, spring = squeezer.outline(t, q)
         sides = [np.linalg.norm(np.diff(line, axis=0), axis=1) for line in (crank, triangle, dyads)]
@@ -187,5 +187,5 @@ def test_links_are_drawn_in_their_lengths(squeezer, motion):
         np.testing.assert_allclose(spring[1], triangle[2], rtol=1e-15)
 
 
-def test_the_command_runs_it(check_run):
+def test_run_command(check_run):
     check_run("andrews_squeezer", 31)

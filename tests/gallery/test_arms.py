@@ -1,4 +1,4 @@
-"""The measured pendulums: against equations of motion in joint angles, and against the records."""
+"""The measured pendulums: against equations of motion in joint angles, and against records."""
 
 import os
 from pathlib import Path
@@ -15,14 +15,14 @@ RECORDS = Path(os.environ.get("UKJAX_DATA", str(Path(__file__).parents[3] / "sha
 
 
 def in_angles(arms, angle, rate, torque=None):
-    """Accelerations of arms in a row, from M(θ) θ̈ = ... in absolute angles, written from the kinetic energy
+    """Return M and the right side of M(θ) θ̈ = ..., for arms in series with absolute angles.
 
-    Σ_i m_i |Σ_{j<i} L_j e'_j θ̇_j|²/2 + h_i θ̇_i e'_i · Σ_{j<i} L_j e'_j θ̇_j + I_i θ̇_i²/2.
+    The kinetic energy is Σ_i m_i |Σ_{j<i} L_j e'_j θ̇_j|²/2 + h_i θ̇_i e'_i · Σ_{j<i} L_j e'_j θ̇_j + I_i θ̇_i²/2.
     """
     m, h, I, L, k, c = (np.asarray(getattr(arms, name)) for name in "mhILkc")
     g, n = float(arms.g), len(angle)
     beyond = [m[i + 1 :].sum() for i in range(n)]
-    weight = h + np.array(beyond) * L  # what an arm's angle moves, its own and what hangs at its end
+    weight = h + np.array(beyond) * L  # moment of the masses that the angle of an arm moves
     M, load = np.zeros((n, n)), np.zeros(n)
     for i in range(n):
         M[i, i] = I[i] + beyond[i] * L[i] ** 2
@@ -38,7 +38,7 @@ def in_angles(arms, angle, rate, torque=None):
     return M, -load - g * weight * np.sin(angle) + joint - np.append(joint[1:], 0.0)
 
 
-def test_a_swing_is_that_of_joint_angles():
+def test_motion_matches_equations_in_joint_angles():
     arms = uk.systems.TripleArmPendulum()
     q, v = arms.start()
     n = q.size // 3
@@ -55,12 +55,12 @@ def test_a_swing_is_that_of_joint_angles():
 
 
 @pytest.mark.parametrize("name", ("double_arm_pendulum", "triple_arm_pendulum"))
-def test_the_command_runs_it(name, check_run):
+def test_run_command(name, check_run):
     check_run(name, 21)
 
 
-def test_the_acrobot_has_rotors_friction_and_torques():
-    """M as in the source, M11 with gear² J + J, M12 with −gear J, M22 with gear² J in relative angles."""
+def test_acrobot_acceleration_with_rotors_friction_and_torques():
+    """In relative angles, rotors add gear² J + J to M11, −gear J to M12 and gear² J to M22, as in the source."""
     arms = uk.systems.Acrobot()
     angle, rate, t = np.array([0.4, -0.9]), np.array([1.3, -2.2]), 0.35
     spread = lambda x: jnp.zeros(6).at[2::3].set(x)
@@ -69,7 +69,7 @@ def test_the_acrobot_has_rotors_friction_and_torques():
     torque = [np.interp(t, arms.times, column) for column in np.asarray(arms.torque).T]
     M, right = in_angles(arms, angle, rate, np.array(torque))
     J, gear = float(arms.J), float(arms.gear)
-    relative = np.array([[1.0, 0.0], [-1.0, 1.0]])  # of absolute angles
+    relative = np.array([[1.0, 0.0], [-1.0, 1.0]])  # relative from absolute angles
     rotors = J * np.array([[gear**2 + 1, -gear], [-gear, gear**2]])
     expected = np.linalg.solve(M + relative.T @ rotors @ relative, right)
     np.testing.assert_allclose(motion.acceleration[2::3], expected, rtol=1e-11)
@@ -77,7 +77,7 @@ def test_the_acrobot_has_rotors_friction_and_torques():
     assert set(named) == {"times", "torque"} and len(arms.record) == 2
 
 
-def test_the_start_is_on_the_pins():
+def test_start_satisfies_the_constraints():
     for name in ("double_arm_pendulum", "triple_arm_pendulum", "acrobot"):
         arms = uk.systems.named(name)
         q, v = arms.start()
@@ -86,8 +86,8 @@ def test_the_start_is_on_the_pins():
 
 
 @pytest.mark.skipif(not RECORDS.is_dir(), reason=f"no measured records in {RECORDS}: UKJAX_DATA names their folder")
-def test_the_authors_numbers_swing_as_measured():
-    """From the first sample of each record that was held out: up to 15 and 7 mrad, in 1.5 s."""
+def test_motion_with_published_parameters_matches_measurements():
+    """From the first sample of each validation record: errors up to 15 and 7 mrad in 1.5 s."""
     for kind, arms, most in (
         ("Double", uk.systems.DoubleArmPendulum(), 15),
         ("Triple", uk.systems.TripleArmPendulum(), 7),

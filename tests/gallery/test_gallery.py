@@ -1,4 +1,4 @@
-"""What every mechanism of the gallery has to be."""
+"""Requirements for all mechanisms of the gallery."""
 
 import importlib
 import inspect
@@ -19,18 +19,18 @@ RUN_ELSEWHERE = (
     *("double_arm_pendulum", "triple_arm_pendulum", "knife_edge", "chaplygin_sleigh", "rolling_disk", "rigid_body"),
     *("cart_pole", "mobile_robot", *CONTACTS),
 )
-"""Systems for which the module that simulates them calls ``check_run``."""
+"""Systems that another test module runs with ``check_run``."""
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name in NAMES if name not in RUN_ELSEWHERE])
-def test_the_command_runs_it(name, check_run):
+def test_run_command(name, check_run):
     check_run(name)
     jax.clear_caches()
 
 
-def test_the_other_modules_run_theirs():
-    """Each name is in a call of ``check_run``, or in the cases of a test that calls it."""
+def test_other_modules_run_the_excluded_systems():
+    """Each excluded name is in a call of ``check_run``, or in the parameters of a test that calls it."""
     found = set(CONTACTS)
     for path in Path(__file__).parent.glob("test_*.py"):
         source = path.read_text()
@@ -41,8 +41,8 @@ def test_the_other_modules_run_theirs():
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_is_documented(name):
-    """A drawing or equations, and units, in the class; the source in its module."""
+def test_system_is_documented(name):
+    """The class has a drawing or equations, and units; its module states the source."""
     entry = uk.systems.CATALOGUE[name]
     module = importlib.import_module(f"ukjax.systems.{name}")
     text = inspect.getdoc(getattr(module, entry.cls)) or ""
@@ -50,6 +50,6 @@ def test_is_documented(name):
     assert "::" in text or "``Abstract" in text, "no drawing"
 
 
-def test_an_unknown_name_is_refused_with_the_nearest():
+def test_unknown_name_error_suggests_the_nearest():
     with pytest.raises(ValueError, match="no system is named 'four-bar'; did you mean 'four_bar'?"):
         uk.systems.named("four-bar")

@@ -1,4 +1,4 @@
-"""The gallery, which is written as matrices and energies, once more as bodies and joints: the same mechanisms."""
+"""Systems of the gallery, defined by matrices and energies, against equal mechanisms of bodies and joints."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -16,16 +16,16 @@ from ukjax.joints import Prismatic, Revolute
 
 from ..mechanisms import in_velocities
 
-# --- the mechanisms, each with the numbers of its twin in the gallery ----------------------------------------------
+# --- the mechanisms, with the parameters of the system of the gallery ------------------------------------------------
 
 
 def flat(mass, inertia, along=0.0, across=0.0):
-    """A body in the plane: ``inertia`` about its centre, which is at (along, across)."""
+    """A planar body: ``inertia`` about its centre, which is at (along, across)."""
     return uk.Body(mass, (along, across, 0), (0, 0, inertia))
 
 
 def four_bar(twin):
-    """Upright, and clockwise."""
+    """Angles from the upright position, clockwise."""
     rod, end = flat(twin.m, twin.m * twin.l**2 / 12, across=twin.l / 2), (0, twin.l, 0)
     joints = {
         "theta1": Revolute("ground", "left", axis="-z"),
@@ -54,12 +54,14 @@ def scara(twin):
     return robot.driven(Servo(robot.along(*joints), uk.Holonomic(off_the_path, twin.alpha, twin.beta)))
 
 
-# --- which is which ------------------------------------------------------------------------------------------------
+# --- pairs of systems ----------------------------------------------------------------------------------------------
 
 
 class Rebuilt(NamedTuple):
-    """``place`` gives the mechanism's coordinates from those of its twin, None where they have the same names;
-    ``carried`` the joint whose force is the multiplier of the twin's rows, less that of the next one if there is one.
+    """``place`` returns coordinates of the mechanism from those of its twin; None where names are equal.
+
+    ``carried`` names the joint whose force is the multiplier of the rows of the twin, minus the force of the next joint
+    if there is one.
     """
 
     build: Callable
@@ -78,7 +80,7 @@ def names_of(system):
 
 
 def twins(name) -> tuple[Any, ...]:
-    """The gallery's, the one of bodies, and the coordinates of this as a function of those of the former."""
+    """Return the system of the gallery, the mechanism of bodies, and the map of coordinates from first to second."""
     twin, (build, place, _) = uk.systems.named(name), REBUILT[name]
     mechanism = build(twin)
     return twin, mechanism, place or (lambda q: q[jnp.array([names_of(twin).index(x) for x in names_of(mechanism)])])
@@ -86,19 +88,19 @@ def twins(name) -> tuple[Any, ...]:
 
 @pytest.fixture(autouse=True)
 def forget_compiled_programs():
-    """After each test: those of all mechanisms are more than a process can map."""
+    """Clear compiled programs after each test: a process cannot map those of all mechanisms."""
     yield
     jax.clear_caches()
 
 
 def moved(mechanism, place, q, v, acceleration):
-    """Coordinates, velocities and accelerations of the mechanism, from the twin's."""
+    """Return coordinates, velocities and accelerations of the mechanism from those of the twin."""
     rate = lambda q, v: jax.jvp(place, (q,), (v,))[1]
     return place(q), *in_velocities(mechanism, place(q), *jax.jvp(rate, (q, v), (v, acceleration)))
 
 
 def consistent(system, t, q, v):
-    """On the constraints: by Newton's method, in NumPy, the rates by one step of it."""
+    """Return a state on the constraints, by Newton's method in NumPy; one step for the velocities."""
     off = eqx.filter_jit(lambda t, q: (system.position_slope(t, q, v), system.position_residual(t, q)))
     too_fast = eqx.filter_jit(lambda t, q, v: (system.velocity_slope(t, q, v), system.velocity_residual(t, q, v)))
     step = lambda slope, residual: np.linalg.pinv(slope, 1e-9) @ residual
@@ -108,7 +110,7 @@ def consistent(system, t, q, v):
 
 
 def states(twin, rng, count):
-    """Some, near the start but for the task of its control."""
+    """Return states near the start, without the task of the control."""
     free = uk.System(twin.dynamics, twin.constraints)
     for t in np.linspace(0.0, 0.8, count):
         (q, v), (aside, faster) = twin.start(), rng.normal(size=(2, len(twin.coordinates)))
@@ -121,7 +123,7 @@ def close(found, expected, tolerance=1e-10):
 
 
 def looking(system):
-    """What there is at an instant that no coordinates are needed to compare, and the acceleration."""
+    """Return a function of the quantities at one time that do not depend on coordinates, and the acceleration."""
     structure = uk.System(system.dynamics, system.constraints)
 
     def look(t, q, v):
@@ -142,9 +144,8 @@ def looking(system):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", REBUILT)
-def test_instants(name, rng):
-    """Accelerations, energies, the motors' torques, and the forces in the joints: of a loop with redundant rows
-    and a robot with a slide and a servo."""
+def test_accelerations_energies_torques_and_joint_forces_match_the_twin(name, rng):
+    """A loop with redundant rows, and a robot with a slide and a servo."""
     twin, mechanism, place = twins(name)
     look, look_at_twin, carried = looking(mechanism), looking(twin), REBUILT[name].carried
     rows = [row for constraint in twin.constraints for row in constraint.name]
@@ -172,8 +173,8 @@ def test_instants(name, rng):
 
 
 @pytest.mark.slow
-def test_motion():
-    """A loop. Mechanisms with equal accelerations at every instant have equal motions."""
+def test_motion_of_a_loop_matches_the_twin():
+    """Other mechanisms have equal accelerations at each state, and therefore equal motions."""
     twin, mechanism, place = twins("four_bar")
     ts = np.linspace(0, 0.2, 5)
     q, v = consistent(twin, 0.0, *twin.start())
@@ -185,9 +186,9 @@ def test_motion():
 
 
 @pytest.mark.slow
-def test_derivatives_by_the_numbers_of_the_twin_and_of_bodies_and_joints(rng):
-    """Against differences of the accelerations at one state. The numbers are length and gravity of the twin, from which
-    the mechanism is built, and those of bodies, joint points, and the points at which the loop is closed."""
+def test_derivatives_by_parameters_of_twin_bodies_and_joints_match_differences(rng):
+    """Accelerations at one state, differentiated by length and gravity of the twin, from which the mechanism is built,
+    and by parameters of bodies, joint points, and the points at which the loop is closed."""
     twin, mechanism, place = twins("four_bar")
     ((_, q, v),) = states(twin, rng, 1)
     q, v, _ = moved(mechanism, place, q, v, v)

@@ -1,6 +1,6 @@
-"""Derivatives of every mechanism of the gallery, by all parameters and its start at once, against differences.
+"""Derivatives of the mechanisms of the gallery by all parameters and the start at once, against differences.
 
-Those of motions through impacts are in ``tests/contact/test_event_driven.py``.
+Derivatives of motions through impacts are in ``tests/contact/test_event_driven.py``.
 """
 
 from collections.abc import Callable
@@ -15,13 +15,13 @@ import pytest
 import ukjax as uk
 
 STENCIL = np.array([1 / 280, -4 / 105, 1 / 5, -4 / 5, 0, 4 / 5, -1 / 5, 4 / 105, -1 / 280])
-"""Central differences of eighth order: rounding is nearly all that is left."""
+"""Central differences of eighth order: the error is nearly all rounding."""
 
 STEP = {
-    "andrews_squeezer": 5e-6,  # a thousandth further it cannot close
-    "simplest_walker": 1e-7,  # its feet have 1e-6 kg
+    "andrews_squeezer": 5e-6,  # 0.001 away from the start, the loop cannot close
+    "simplest_walker": 1e-7,  # its feet have a mass of 1e-6 kg
     "woodpecker": 1e-9,  # its moments of inertia are as small as 5e-9 kg m²
-    "rigid_body": 3e-3,  # its forces, with a singular M, are worth 1e-12 and no more
+    "rigid_body": 3e-3,  # its forces have errors of 1e-12, because M is singular
 }
 AGREE = {"andrews_squeezer": 1e-8}
 
@@ -29,13 +29,13 @@ ALIKE = (
     *("double_arm_pendulum", "triple_arm_pendulum", "double_pendulum", "parallel_robot_tracking"),
     *("parallel_manipulator", "coordinated_robots", "mobile_robot"),
 )
-"""The acrobot has the same arms, and the parallel robot the same chains; the cart-pole has a servo, the sleigh a
-velocity constraint, too."""
+"""Excluded systems: the acrobot has the same arms, the parallel robot the same chains, the cart-pole also has a servo,
+and the sleigh also a velocity constraint."""
 
 MOVED = "four_bar", "cart_pole", "knife_edge", "rigid_body"
-"""A loop, a servo, a velocity constraint, a singular M."""
+"""A loop, a servo, a velocity constraint, and a singular M."""
 
-NOW = 0.1032  # [s]: not where a recorded torque has a corner, nor half a step of a motion further on
+NOW = 0.1032  # [s]: recorded torques have no corner at this time, nor at half steps after it
 
 
 class Along(NamedTuple):
@@ -50,7 +50,7 @@ class Along(NamedTuple):
 
 
 def along(name):
-    """A mechanism whose parameters and start all move with a number s, each in a direction of its own."""
+    """Return a mechanism whose parameters and start change with a number s, each in a random direction."""
     mechanism = uk.systems.Swarm(agents=2) if name == "swarm" else uk.systems.named(name)
     rng = np.random.default_rng(3)
     numbers, rest = eqx.partition((mechanism, *mechanism.start()), eqx.is_inexact_array)
@@ -64,13 +64,13 @@ def along(name):
 
 @pytest.fixture(autouse=True)
 def forget_compiled_programs():
-    """After each test: those of all mechanisms are more than a process can map."""
+    """Clear compiled programs after each test: a process cannot map those of all mechanisms."""
     yield
     jax.clear_caches()
 
 
 def check(along, found, values):
-    """A derivative by s at 0 against differences of the ``values`` at s."""
+    """Compare a derivative by s at 0 with differences of ``values`` at s."""
     values = np.stack([np.asarray(values(along.step * k)) for k in range(-4, 5)])
     assert np.all(np.isfinite(values))
     expected = STENCIL @ values / along.step
@@ -79,8 +79,8 @@ def check(along, found, values):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name in uk.systems.CATALOGUE if name not in ALIKE])
-def test_gradients_by_every_number_at_once_are_right(name):
-    """The reverse derivative of the constrained acceleration and force, multiplied by the direction."""
+def test_reverse_derivatives_by_all_parameters_match_differences(name):
+    """Reverse derivatives of the constrained acceleration and force, multiplied by the direction."""
     moved = along(name)
 
     def outcome(numbers):
@@ -99,9 +99,8 @@ def test_gradients_by_every_number_at_once_are_right(name):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", MOVED)
-def test_starts_and_motions_have_their_derivatives(name):
-    """Forward derivatives of the projected start, of five steps, and of acceleration and force at their end, for one
-    mechanism of each kind."""
+def test_forward_derivatives_of_starts_and_motions_match_differences(name):
+    """The projected start, five steps, and acceleration and force at their end, for one mechanism of each kind."""
     moved = along(name)
 
     def outcome(s):

@@ -37,14 +37,14 @@ def pendulum():
     return simulate(uk.systems.Pendulum(), jnp.linspace(0, 10, 101), rtol=1e-11, atol=1e-11)
 
 
-def test_pendulum_is_that_of_jacobi_s_functions(pendulum):
+def test_pendulum_matches_jacobi_functions(pendulum):
     np.testing.assert_allclose(pendulum.q, pendulum_exact(pendulum.t), rtol=0, atol=GLOBAL)
     np.testing.assert_allclose(pendulum.energy, 0, rtol=0, atol=GLOBAL)
     check_constraints(pendulum)
 
 
-def test_pendulum_s_rod_pulls_once_though_written_twice(pendulum):
-    """Tension m v²/l − m g y/l = −3 m g y/l, by the energy."""
+def test_rod_force_of_the_pendulum_with_repeated_rows_matches_closed_form(pendulum):
+    """The tension is m v²/l − m g y/l = −3 m g y/l, by conservation of energy."""
     assert (np.asarray(pendulum.rank) == 1).all()
     exact = pendulum_exact(pendulum.t)
     np.testing.assert_allclose(
@@ -62,7 +62,7 @@ def double_pendulum():
 
 @pytest.fixture(scope="module")
 def two_angles(double_pendulum):
-    """q, v and the accelerations of the free rods, by Lagrange's equations in the two angles alone."""
+    """Return q, v and accelerations of the rods, by Lagrange's equations in the two angles."""
     model, t = double_pendulum.model, sp.Symbol("t")
     m1, m2, l1, l2 = (float(x) for x in (model.m1, model.m2, model.l1, model.l2))
     a, b = mechanics.dynamicsymbols("a b")
@@ -91,7 +91,7 @@ def two_angles(double_pendulum):
     return tuple(np.array([function(*value).ravel() for value in values]) for function in (q, v, acceleration))
 
 
-def test_double_pendulum_is_that_of_two_angles(double_pendulum, two_angles):
+def test_double_pendulum_matches_equations_in_two_angles(double_pendulum, two_angles):
     q, v, acceleration = two_angles
     np.testing.assert_allclose(double_pendulum.q, q, rtol=0, atol=GLOBAL)
     np.testing.assert_allclose(double_pendulum.v, v, rtol=0, atol=10 * GLOBAL)
@@ -100,8 +100,8 @@ def test_double_pendulum_is_that_of_two_angles(double_pendulum, two_angles):
     assert (np.asarray(double_pendulum.rank) == 4).all()
 
 
-def test_double_pendulum_s_pins_pull_as_newton_and_euler_say(double_pendulum, two_angles):
-    """The pins' forces from the centres' accelerations, and the moments of both about each centre."""
+def test_pin_forces_of_the_double_pendulum_match_newton_euler(double_pendulum, two_angles):
+    """Pin forces from accelerations of the centres, and their moments about each centre."""
     model = double_pendulum.model
     q, _, acceleration = two_angles
     weight = np.array([0, GRAVITY])
@@ -117,7 +117,7 @@ def test_double_pendulum_s_pins_pull_as_newton_and_euler_say(double_pendulum, tw
     np.testing.assert_allclose(double_pendulum.constraint_force, exact, rtol=0, atol=1e-7 * np.abs(exact).max())
 
 
-def test_double_pendulum_keeps_its_energy(double_pendulum):
+def test_energy_of_the_double_pendulum_is_conserved(double_pendulum):
     np.testing.assert_allclose(double_pendulum.energy, 0, rtol=0, atol=GLOBAL)  # both rods level, at rest
 
 
@@ -126,13 +126,13 @@ def test_double_pendulum_keeps_its_energy(double_pendulum):
 
 @pytest.fixture(scope="module")
 def four_bar():
-    """In equal steps: adaptive ones shrink at the flat poses, where they lose three digits or get no further."""
+    """In fixed steps: adaptive steps shrink at flat poses, where they lose three digits or stop."""
     return simulate(uk.systems.FourBar(), jnp.linspace(0, 10, 101), dt=0.01)
 
 
 @pytest.fixture(scope="module")
 def parallelogram(four_bar):
-    """θ and its rates on the exact motion, θ̈ = k sin θ: a pendulum that turns over, by Jacobi's amplitude."""
+    """Return θ and its rates on the exact motion, θ̈ = k sin θ, by Jacobi's amplitude of a rotating pendulum."""
     k = 6 * GRAVITY / 5
     rate = np.sqrt(1 / 4 + k)
     amplitude = ellipj(rate * np.asarray(four_bar.t) - ellipk(k / rate**2), k / rate**2)[3]
@@ -140,7 +140,7 @@ def parallelogram(four_bar):
     return theta, np.sqrt(1 + 2 * k * (1 - np.cos(theta))), k * np.sin(theta)
 
 
-def test_four_bar_passes_its_flat_poses_as_a_parallelogram(four_bar, parallelogram):
+def test_four_bar_passes_flat_poses_as_a_parallelogram(four_bar, parallelogram):
     theta, rate, _ = parallelogram
     flat = np.abs(np.diff(np.sign(np.cos(theta)))).sum() / 2
     assert flat > 5
@@ -149,18 +149,18 @@ def test_four_bar_passes_its_flat_poses_as_a_parallelogram(four_bar, parallelogr
     check_constraints(four_bar)
 
 
-def test_four_bar_comes_to_the_published_places(four_bar):
+def test_four_bar_matches_published_positions(four_bar):
     published = [(-0.260712675, -0.965416439), (-0.944908186, -0.327335485), (0.478385058, 0.878150179)]
     theta = np.asarray(four_bar.q[np.array([10, 50, 100]), 0])
     np.testing.assert_allclose(np.stack([np.sin(theta), np.cos(theta)], axis=1), published, rtol=0, atol=1e-9)
 
 
-def test_four_bar_keeps_its_energy(four_bar):
+def test_energy_of_the_four_bar_is_conserved(four_bar):
     np.testing.assert_allclose(four_bar.energy, 2 * GRAVITY + (2 / 3 + 1) / 2, rtol=0, atol=1e-10)
 
 
-def test_four_bar_s_joints_pull_as_the_exact_motion_asks(four_bar, parallelogram):
-    """What is missing in the equations of the opened linkage, written by hand for θ2 = π/2 at rest."""
+def test_constraint_forces_of_the_four_bar_match_the_exact_motion(four_bar, parallelogram):
+    """They are the residual of the equations of the opened linkage, derived by hand for constant θ2 = π/2."""
     theta, rate, acceleration = parallelogram
     s, c = np.sin(theta), np.cos(theta)
     rocker = 4 / 3 * acceleration - 3 / 2 * GRAVITY * s
@@ -171,7 +171,7 @@ def test_four_bar_s_joints_pull_as_the_exact_motion_asks(four_bar, parallelogram
 
 
 def kane():
-    """The function (θ, θ̇) -> θ̈ by SymPy's KanesMethod, θ2 and θ3 dependent on θ1 by the loop."""
+    """Return the function (θ, θ̇) -> θ̈ by SymPy's KanesMethod; the loop makes θ2 and θ3 dependent on θ1."""
     q, u = mechanics.dynamicsymbols("q1:4"), mechanics.dynamicsymbols("u1:4")
     t = sp.Symbol("t")
     N = mechanics.ReferenceFrame("N")
@@ -181,7 +181,7 @@ def kane():
     P.set_vel(N, 0)
     bodies, loads, ends = [], [], []
     for i, start in enumerate((O, None, P)):
-        frame = N.orientnew(f"R{i}", "Axis", (-q[i], N.z))  # clockwise from the upright
+        frame = N.orientnew(f"R{i}", "Axis", (-q[i], N.z))  # clockwise from the upright position
         frame.set_ang_vel(N, -u[i] * N.z)
         start = start or ends[0]
         centre, end = start.locatenew(f"C{i}", frame.y / 2), start.locatenew(f"E{i}", frame.y)
@@ -211,8 +211,8 @@ def kane():
     return lambda theta, rate: np.linalg.solve(M(*theta, *rate), Q(*theta, *rate)).ravel()
 
 
-def test_four_bar_accelerates_as_kane_s_equations_say(rng):
-    """At random poses of both ways to close the loop: as a parallelogram, and with the coupler folded on the rocker."""
+def test_four_bar_accelerations_match_kane(rng):
+    """At random poses of both assemblies: as a parallelogram, and with the coupler folded on the rocker."""
     mechanism = uk.systems.FourBar()
     accelerations, motion = kane(), jax.jit(lambda q, v: uk.constrained_motion(mechanism(0.0, q, v)).acceleration)
     for angle, rate in zip(rng.uniform(-1.2, 1.2, 5), rng.normal(size=5), strict=True):
@@ -243,7 +243,7 @@ def test_block_slides_with_constant_acceleration(incline):
     check_constraints(incline)
 
 
-def test_plane_s_force_is_normal_force_and_friction(incline):
+def test_force_of_the_plane_is_normal_force_and_friction(incline):
     slope, friction = np.pi / 6, 0.2
     N = GRAVITY * np.cos(slope)
     normal, uphill = np.array([np.sin(slope), np.cos(slope)]), np.array([-np.cos(slope), np.sin(slope)])
@@ -252,7 +252,7 @@ def test_plane_s_force_is_normal_force_and_friction(incline):
     np.testing.assert_allclose(incline.nonideal_force, ones * friction * N * uphill, rtol=0, atol=1e-10)
 
 
-def test_friction_takes_the_energy_that_the_block_loses(incline):
+def test_energy_loss_of_the_block_is_the_work_of_friction(incline):
     distance = np.linalg.norm(np.asarray(incline.q), axis=1)
     loss = np.asarray(incline.energy) - 0.1**2 / 2
     np.testing.assert_allclose(loss, -0.2 * GRAVITY * np.cos(np.pi / 6) * distance, rtol=0, atol=1e-10)
@@ -276,5 +276,5 @@ def test_block_at_rest_has_finite_derivatives():
 
 
 @pytest.mark.parametrize(("name", "samples"), (("pendulum", 101), ("double_pendulum", 51), ("rough_incline", 41)))
-def test_the_command_runs_it(name, samples, check_run):
+def test_run_command(name, samples, check_run):
     check_run(name, samples)

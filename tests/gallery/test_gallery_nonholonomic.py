@@ -1,4 +1,4 @@
-"""Knife edge, sleigh, rolling disk and the body in quaternions, against closed forms, Euler's equations and Kane's."""
+"""Knife edge, sleigh, rolling disk and body with a quaternion, against closed forms and equations of Euler and Kane."""
 
 import functools
 from typing import Any
@@ -13,24 +13,24 @@ from sympy.physics import mechanics as me
 
 import ukjax as uk
 
-close = functools.partial(np.testing.assert_allclose, rtol=0)  # whose own default, 1e-7, would hide an atol of 1e-9
+close = functools.partial(np.testing.assert_allclose, rtol=0)  # the default rtol, 1e-7, would hide an atol of 1e-9
 TIGHT: Any = {"rtol": 1e-11, "atol": 1e-11}
 
 
 def run(mechanism, start=None, end=None):
-    """101 samples always, so that runs of one mechanism share a compiled program."""
+    """Always simulate 101 samples, so that runs of one mechanism share a compiled program."""
     q0, v0 = uk.project(mechanism, 0.0, *(start or mechanism.start()))
     return uk.simulate(mechanism, q0, v0, jnp.linspace(0, end or mechanism.end, 101), **TIGHT)
 
 
-def test_knife_edge_drifts_sideways():
+def test_knife_edge_matches_closed_form():
     edge = uk.systems.KnifeEdge()
     motion = run(edge)
     close(motion.q[-1, :2], [0.0478685208, 3.8432431352], atol=1e-9)
     close(motion.q, jax.vmap(edge.reference)(motion.t), atol=1e-9)
     close(motion.residual, 0, atol=1e-13)
     close(np.asarray(motion.energy), 0.3 * 4 / 2, atol=1e-8)
-    # The edge's force, by Newton across it: m (ẍ sin θ − ÿ cos θ) − m g sin(slope) sin θ, of the closed form.
+    # Force of the edge by Newton's law across it: m (ẍ sin θ − ÿ cos θ) − m g sin(slope) sin θ, in closed form.
     t = np.asarray(motion.t)
     k = 9.81 * 0.5 / (2 * 4)
     x_dd, y_dd = 8 * k * np.cos(4 * t), 8 * k * np.sin(4 * t)
@@ -44,7 +44,7 @@ def sleigh():
     return run(uk.systems.ChaplyginSleigh())
 
 
-def test_sleigh_ends_up_gliding(sleigh):
+def test_sleigh_matches_closed_form(sleigh):
     t, theta, (vx, vy, w) = np.asarray(sleigh.t), np.asarray(sleigh.q[:, 2]), np.asarray(sleigh.v).T
     I = 0.5 + 0.09
     V = np.sqrt(I)
@@ -56,8 +56,8 @@ def test_sleigh_ends_up_gliding(sleigh):
     close(sleigh.residual, 0, atol=1e-13)
 
 
-def test_sleigh_moves_as_kane_s_equations_say(rng):
-    """Generalised speeds: forward speed of the edge and turning; the edge built into the velocities."""
+def test_sleigh_accelerations_match_kane(rng):
+    """Generalised speeds: forward speed of the edge and yaw rate, which satisfy the constraint of the edge."""
     t, m, J, a = me.dynamicsymbols._t, 1.3, 0.7, 0.4
     x, y, theta, u, w = me.dynamicsymbols("x y theta u w")
     ground = me.ReferenceFrame("N")
@@ -113,24 +113,24 @@ def disk():
     return run(uk.systems.RollingDisk())
 
 
-def test_disk_rolls_by_euler_s_equations(disk):
+def test_disk_matches_euler_equations(disk):
     found = spins(disk)
     exact = solve_ivp(euler_disk, (0, 5), found[:, 0], "DOP853", np.asarray(disk.t), rtol=1e-13, atol=1e-13).y
     close(found, exact, atol=1e-8)
     assert np.ptp(exact[0]) > 0.05
 
 
-def test_disk_keeps_energy_contact_and_rolling(disk):
+def test_disk_conserves_energy_and_satisfies_its_constraints(disk):
     close(disk.energy, disk.energy[0], atol=1e-9)
     close(disk.residual, 0, atol=1e-12)
     close(disk.velocity_residual, 0, atol=1e-12)
     assert disk.residual.shape[1] == disk.velocity_residual.shape[1] == 3
 
 
-def test_an_undisturbed_disk_keeps_its_tilt():
+def test_tilt_and_forces_of_a_steadily_rolling_disk():
     motion = run(uk.systems.RollingDisk(wobble=0.0))
     close(motion.q[:, 4], 1.2, atol=1e-9)
-    # The centre's circle, at the speed r ω₃: the table carries the weight and pulls inwards with m W r ω₃.
+    # The centre moves on a circle at the speed r ω₃: the table carries the weight, with an inward force m W r ω₃.
     W, s, c = 1.5, np.sin(1.2), np.cos(1.2)
     axial = (0.01 * W**2 * s * c - 9.81 * 0.2 * c) / (0.06 * W * s)
     x, y, z = np.asarray(motion.constraint_force[:, :3]).T
@@ -139,7 +139,7 @@ def test_an_undisturbed_disk_keeps_its_tilt():
 
 
 def test_straight_rolling_is_stable_above_the_critical_spin():
-    """ω² > g/(3r) for a thin disk: a disturbance of 1e-4 stays small just above and grows just below."""
+    """ω² > g/(3r) for a thin disk: a disturbance of 1e-4 stays small slightly above this, and grows slightly below."""
     model = uk.systems.RollingDisk()
     lean = {}
     for share in (1.02, 0.98):
@@ -159,21 +159,21 @@ def body():
     return mechanism, run(mechanism)
 
 
-def test_body_tumbles_by_euler_s_equations(body):
+def test_tumbling_body_matches_euler_equations(body):
     mechanism, motion = body
     J = np.array([1.0, 2.0, 3.0])
     euler = lambda t, w: np.cross(J * w, w) / J
     exact = solve_ivp(euler, (0, 10), [0.05, 2, 0], "DOP853", np.asarray(motion.t), rtol=1e-13, atol=1e-13).y.T
     omega = np.asarray(jax.vmap(mechanism.angular_velocity)(motion.q, motion.v))
     close(omega, exact, atol=1e-8)
-    assert exact[:, 1].min() < -1.9  # it turned over
+    assert exact[:, 1].min() < -1.9  # the body turned over
     close(motion.energy, motion.energy[0], rtol=1e-8)
     close(np.linalg.norm(J * omega, axis=1), np.linalg.norm(J * exact[0]), rtol=1e-8)
     close(np.linalg.norm(motion.q, axis=1), 1, atol=1e-13)
 
 
-def test_singular_mass_matrix_gives_the_known_acceleration(body, rng):
-    """ü = ½ Eᵀ J⁻¹ (J ω × ω) − ¼ |ω|² u; the same from the regular M of a body whose |u| has inertia too."""
+def test_acceleration_with_a_singular_mass_matrix_matches_closed_form(body, rng):
+    """ü = ½ Eᵀ J⁻¹ (J ω × ω) − ¼ |ω|² u, also for a body with additional inertia of |u|, whose M is regular."""
     mechanism, _ = body
     J = np.array([1.0, 2.0, 3.0])
     u = rng.normal(size=4)
@@ -195,5 +195,5 @@ def test_singular_mass_matrix_gives_the_known_acceleration(body, rng):
 
 
 @pytest.mark.parametrize("name", ("knife_edge", "chaplygin_sleigh", "rolling_disk", "rigid_body"))
-def test_the_command_runs_it(name, check_run):
+def test_run_command(name, check_run):
     check_run(name)

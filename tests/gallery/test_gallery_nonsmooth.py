@@ -23,14 +23,14 @@ NAMES = (
 
 
 def _motion(name):
-    """The motion over the time span of the source."""
+    """Return the motion over the time span of the source."""
     system = uk.systems.named(name)
     return uk.simulate(system, *system.start(), np.linspace(0, system.end, SAMPLES), rtol=1e-10, atol=1e-10)
 
 
 @pytest.fixture(scope="module")
 def motions():
-    """Motions by name, each simulated on first access."""
+    """Return a function of motions by name; each is simulated on first access."""
     found = {}
     return lambda name: found[name] if name in found else found.setdefault(name, _motion(name))
 
@@ -42,8 +42,8 @@ def impacts(motion):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
-def test_forces_obey_the_laws_of_contact_and_friction(motions, name, check_run):
-    """M q̈ = Q + Jᵀ λ, 0 ≤ g ⊥ λ ≥ 0 and |λ_t| ≤ μ λ or the limit, by the functions of the system. ``ukjax run`` too."""
+def test_forces_satisfy_the_laws_of_contact_and_friction(motions, name, check_run):
+    """M q̈ = Q + Jᵀ λ, 0 ≤ g ⊥ λ ≥ 0, and |λ_t| ≤ μ λ or the limit, by functions of the system. Also ``ukjax run``."""
     motion = motions(name)
     check_run(name, SAMPLES)
     (law,) = motion.model.nonsmooth
@@ -77,15 +77,15 @@ def test_forces_obey_the_laws_of_contact_and_friction(motions, name, check_run):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "error"), (("bouncing_ball", 1e-12), ("friction_oscillator", 1e-8)))
-def test_motions_are_the_closed_forms(motions, name, error):
+def test_motions_match_closed_forms(motions, name, error):
     motion = motions(name)
     exact = jax.vmap(motion.model.reference)(motion.t)
     np.testing.assert_allclose(motion.q, exact, rtol=0, atol=error)
 
 
 @pytest.mark.slow
-def test_the_rope_is_slack_for_as_long_as_the_parabola_takes(motions):
-    """Slack at the angle β from the upward vertical, cos β = 1/2, for 4 √(l cos β/g) sin β."""
+def test_slack_interval_of_the_rope_matches_closed_form(motions):
+    """The rope is slack from the angle β with the upward vertical, cos β = 1/2, for 4 √(l cos β/g) sin β."""
     motion, g = motions("slack_rope"), 9.81
     speed = lambda a: mpmath.sqrt(3.5 * g - 2 * g * (1 - mpmath.cos(a)))  # a: from the downward vertical
     slack = float(mpmath.quad(lambda a: 1 / speed(a), [0, 2 * mpmath.pi / 3]))
@@ -105,8 +105,8 @@ def test_the_rope_is_slack_for_as_long_as_the_parabola_takes(motions):
 
 
 @pytest.mark.slow
-def test_the_rimless_wheel_comes_to_its_steady_speed(motions):
-    """The square of the speed after impact k is s + (ω₀² − s) η²ᵏ, with s of the steady speed: McGeer (1990)."""
+def test_speed_of_the_rimless_wheel_matches_closed_form(motions):
+    """The squared speed after impact k is s + (ω₀² − s) η²ᵏ, where s is that of the steady speed: McGeer (1990)."""
     motion = motions("rimless_wheel")
     wheel = motion.model
     inertia, half, g = float(wheel.inertia) + 1, np.pi / 8, 9.81
@@ -127,10 +127,10 @@ def test_the_rimless_wheel_comes_to_its_steady_speed(motions):
 
 
 @pytest.mark.slow
-def test_the_woodpecker_pecks_in_its_limit_cycle(motions):
-    """Period 0.146 s, drop 19.5 mm: time-stepping with steps of 20 µs by another program.
+def test_limit_cycle_of_the_woodpecker(motions):
+    """Period 0.146 s and drop 19.5 mm, by time stepping with 20 µs in another program.
 
-    In a period the upper edge jams, the beak strikes, the upper edge jams again, and then the lower edge, twice.
+    In a period the upper edge jams, the beak hits, the upper edge jams again, and then the lower edge, twice.
     """
     motion = motions("woodpecker")
     times = impacts(motion)
@@ -143,8 +143,10 @@ def test_the_woodpecker_pecks_in_its_limit_cycle(motions):
 
 
 def slider_crank_by_scipy(ts):
-    """Angles of crank and rod of the slider-crank with clearance, by SciPy, in two coordinates: the slider does not
-    turn, since both corners of a side strike and press together. Flight, impact, and sliding at y = ±c alternate."""
+    """Return the angles of crank and rod of the slider-crank with clearance, by SciPy, in two coordinates.
+
+    The slider does not turn: both corners of a side touch together. Flight, impact, and sliding at y = ±c alternate.
+    """
     l1, l2, c, e, mu, g = 0.153, 0.306, 0.001, 0.4, 0.01, 9.81
     m1, m2, m3, J1, J2 = 0.038, 0.038, 0.076, 7.4e-5, 5.9e-4
     k = (m2 / 2 + m3) * l1 * l2
@@ -160,7 +162,7 @@ def slider_crank_by_scipy(ts):
         return M, F, X, Y, bias, l1 * np.sin(a) + l2 * np.sin(b)
 
     def press(z, side, slip):
-        """Acceleration and force where y stays at side c, with friction against the direction ``slip``."""
+        """Return acceleration and force for y constant at side c, with friction against the direction ``slip``."""
         M, F, X, Y, bias, _ = at(z)
         ray = np.linalg.solve(M, -side * Y - mu * slip * X)
         free = np.linalg.solve(M, F)
@@ -197,15 +199,17 @@ def slider_crank_by_scipy(ts):
         ray = np.linalg.solve(M, -side * Y - mu * slip * X)
         z = np.array([*z[:2], *(z[2:] - (1 + e * (not rests)) * speed / (Y @ ray) * ray)])
         side = side if rests and press(z, side, slip)[1] > 0 else 0
-        # A flight is not longer than a few steps, so that its end is seen.
+        # A flight is limited to a few steps, so that its end is detected.
         longest = min(1e-3, abs(Y @ z[2:] / (Y @ np.linalg.solve(M, F) + bias)) / 2) if not side else 1e-3
     raise AssertionError("too many impacts")
 
 
 @pytest.mark.slow
-def test_the_slider_crank_with_clearance_is_that_of_scipy(motions):
-    """Not the published 3.054328 revolutions after 0.2 s (1.486722 after 0.0998 s), with which the energy has grown
-    from 7.496 to 8.593 J: only gravity, impacts and friction act, so that it cannot grow."""
+def test_slider_crank_with_clearance_matches_scipy(motions):
+    """The published value, 3.054328 revolutions after 0.2 s (1.486722 after 0.0998 s), is not used.
+
+    With it, energy grows from 7.496 to 8.593 J, although gravity, impacts and friction cannot increase it.
+    """
     motion = motions("clearance_slider_crank")
     other = slider_crank_by_scipy(np.asarray(motion.t[1:]))
     np.testing.assert_allclose(motion.q[1:, :2], other, atol=1e-6)
@@ -215,12 +219,12 @@ def test_the_slider_crank_with_clearance_is_that_of_scipy(motions):
 
 
 THETA, PERIOD = 0.20031090049483, 3.882463752851
-LIGHT = 2e-5  # the paper's feet have no mass, here they have 1e-6 of the mass
+LIGHT = 2e-5  # feet have no mass in the paper, and 1e-6 of the mass here
 MID_STANCE = (0.01860823, -0.13390473, 0.06485986, -0.24935197, 3.8825)
 
 
 def garcia_step(x):
-    """(θ, θ̇) after heel strike from those of the last one, by the equations of the paper, without feet."""
+    """Return (θ, θ̇) after heel strike from those after the one before, by the equations of the paper, without feet."""
 
     def rates(t, y):
         theta, phi, theta_dot, phi_dot = y
@@ -239,7 +243,7 @@ def garcia_step(x):
 
 
 @pytest.mark.slow
-def test_the_simplest_walker_walks_as_published(motions):
+def test_gait_of_the_simplest_walker_matches_published_values(motions):
     """Step length 2 sin θ and period 3.882 of the stable gait for a slope of 0.009."""
     motion = motions("simplest_walker")
     times = impacts(motion)
@@ -255,12 +259,12 @@ def test_the_simplest_walker_walks_as_published(motions):
 
 
 @pytest.mark.slow
-def test_the_simplest_walker_has_its_multipliers(motions):
-    """The gait by Newton's method on the map of one period, from mid-stance to mid-stance, and its multipliers.
+def test_multipliers_of_the_simplest_walker_match_the_paper(motions):
+    """Newton's method on the map of one period, from mid-stance to mid-stance, gives the gait and its multipliers.
 
-    The map takes the angles and rates of stance and swing leg, and exchanges the legs. Beside those of the paper it has
-    the multipliers 1, along the motion, and 0, since only two numbers remain after heel strike. Its derivatives are
-    differences: each motion has as many samples as that of the source, and so the same program.
+    The map takes angles and rates of the stance and swing leg, and exchanges the legs. It has the multipliers of the
+    paper, 1 along the motion, and 0, because two numbers determine the state after heel strike. Derivatives are
+    differences: all motions have the number of samples of the source, and therefore share its program.
     """
     walker = motions("simplest_walker").model
 

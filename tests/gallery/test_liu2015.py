@@ -23,13 +23,15 @@ B = np.array(  # eq. 70
 
 
 def links(theta, v):
-    """M, Q of the open chain and A, b of loop and task, from the centres' positions as complex numbers: unit links,
-    masses and inertias, g = 9.8."""
+    """Return M, Q of the open chain and A, b of loop and task, from positions of the centres as complex numbers.
+
+    Unit links, masses and moments of inertia; g = 9.8.
+    """
     e = np.exp(1j * theta)
     M, Q = np.eye(5), np.zeros(5)
     for link in range(5):
         reach = np.array([1.0] * link + [0.5] + [0.0] * (4 - link))
-        J = 1j * reach * e  # velocity of the centre by each rate
+        J = 1j * reach * e  # derivatives of the position of the centre
         bias = -np.sum(reach * e * v**2)
         M += (J[:, None] * J.conj()).real
         Q -= (J.conj() * (bias + 9.8j)).real
@@ -46,7 +48,8 @@ def task_rows(t, rows):
 
 
 def exact_control(t, theta, v, acceleration):
-    """D'Alembert: Nᵀ (M q̈ − Q − B u) = 0 for all motions N that the loop allows; the least u."""
+    """Return the least-norm u of Nᵀ (M q̈ − Q − B u) = 0 (d'Alembert), where N spans the motions that the loop
+    allows."""
     M, Q, rows = links(theta, v)
     N = np.linalg.svd(rows["loop"][0])[2][2:].T
     return np.linalg.pinv(N.T @ B) @ N.T @ (M @ acceleration - Q)
@@ -63,7 +66,7 @@ def motion(robots):
     return uk.simulate(robots, q0, v0, jnp.linspace(0, 10, 101), **TIGHT)
 
 
-def test_terms_are_those_of_the_centres(robots, rng):
+def test_terms_match_derivation_from_centres(robots, rng):
     at = jax.jit(lambda t, q, v: (robots.passive(t, q, v), robots.lift.rows(t, q, v)))
     for _ in range(3):
         t, q, v = rng.uniform(0, 6), rng.normal(size=5), rng.normal(size=5)
@@ -79,8 +82,8 @@ def test_terms_are_those_of_the_centres(robots, rng):
 
 
 @pytest.mark.slow
-def test_motion_is_the_inverse_kinematics_of_the_load(robots, motion):
-    """The first link's end, complex, is that of a triangle with sides 1 and 1 over the load's left end."""
+def test_motion_matches_inverse_kinematics_of_the_load(robots, motion):
+    """The end of the first link, as a complex number: a triangle with sides 1 and 1 over the left end of the load."""
     t = np.asarray(motion.t)
     w = 1 + 0.5j * (1 - np.cos(t))
     elbow = w / 2 + 1j * w / np.abs(w) * np.sqrt(1 - np.abs(w) ** 2 / 4)
@@ -90,12 +93,12 @@ def test_motion_is_the_inverse_kinematics_of_the_load(robots, motion):
 
 
 @pytest.mark.slow
-def test_the_command_runs_it(check_run):
+def test_run_command_coordinated_robots(check_run):
     check_run("coordinated_robots")
 
 
 @pytest.mark.slow
-def test_loop_and_task_hold_to_rounding(motion):
+def test_loop_and_task_are_satisfied_to_rounding(motion):
     assert np.abs(motion.residual).max() <= 1e-12
     assert np.abs(motion.acceleration_residual).max() <= 1e-12
     assert motion.residual.shape == (101, 5)
@@ -103,7 +106,7 @@ def test_loop_and_task_hold_to_rounding(motion):
 
 
 @pytest.mark.slow
-def test_torques_are_the_least_that_d_alembert_allows(motion):
+def test_torques_have_least_norm_by_d_alembert(motion):
     exact = np.stack(
         [
             exact_control(*map(np.asarray, x))
@@ -114,14 +117,14 @@ def test_torques_are_the_least_that_d_alembert_allows(motion):
 
 
 @pytest.mark.slow
-def test_torques_are_mirror_symmetric_as_the_problem_is(motion):
+def test_torques_are_mirror_symmetric(motion):
     u = np.asarray(motion.control)
     np.testing.assert_allclose(u[:, 3:], -u[:, 2::-1], rtol=0, atol=1e-11)
     assert np.abs(u).max() > 5
 
 
 @pytest.mark.slow
-def test_loop_force_balances_what_the_motors_leave(motion):
+def test_loop_force_matches_inverse_dynamics(motion):
     for i in range(0, 101, 20):
         M, Q, _ = links(np.asarray(motion.q[i]), np.asarray(motion.v[i]))
         left = M @ np.asarray(motion.acceleration[i]) - Q - B @ np.asarray(motion.control[i])
@@ -130,7 +133,7 @@ def test_loop_force_balances_what_the_motors_leave(motion):
 
 @pytest.mark.slow
 def test_printed_law_opens_the_loop(robots):
-    """Eq. 71 as printed at t = 0: the torques and the loop's residual of the literal law, in NumPy."""
+    """Torques of eq. 71 as printed, at t = 0, and the residual of the loop, in NumPy."""
     q, v = (np.asarray(x) for x in robots.start())
     M, Q, rows = links(q, v)
     A_h, b_h = rows["loop"]
@@ -150,7 +153,7 @@ def test_printed_law_opens_the_loop(robots):
     assert np.abs(run.position_residual[-1, :2]).max() > 0.1
 
 
-def test_two_masses_follow_eq_47():
+def test_two_masses_match_equation_47():
     masses = uk.systems.TwoMassSpring(m1=1.5, m2=2.5, k=4.0, l=0.8)
     q0, v0 = uk.project(masses, 0.0, *masses.start())
     motion = uk.simulate(masses, q0, v0, jnp.linspace(0, 2, 21), **TIGHT)
@@ -158,10 +161,10 @@ def test_two_masses_follow_eq_47():
     x1 = -4.0 * 0.8 / 2.5 * np.asarray(motion.t) ** 2 / 2
     np.testing.assert_allclose(motion.q, np.stack([x1, x1 + 1.6], axis=1), rtol=0, atol=1e-11)
     np.testing.assert_allclose(motion.residual, 0, rtol=0, atol=1e-14)
-    work = np.asarray(motion.control)[:, 0] * x1  # of a constant force
+    work = np.asarray(motion.control)[:, 0] * x1  # work of a constant force
     energy = np.asarray(motion.energy)
     np.testing.assert_allclose(energy - energy[0], work, rtol=0, atol=1e-10)
 
 
-def test_the_command_runs_the_two_masses(check_run):
+def test_run_command_two_mass_spring(check_run):
     check_run("two_mass_spring", 21)

@@ -1,5 +1,7 @@
-"""The parallel robots of Han et al. 2020 and its companion, against the multiplier form in joint coordinates and
-d'Alembert's principle at the end point, both in NumPy."""
+"""The parallel robots of Han et al. 2020 and its companion paper.
+
+NumPy references are multiplier equations in joint coordinates, and d'Alembert's principle at the end point.
+"""
 
 from typing import Any
 
@@ -20,11 +22,11 @@ MASS = np.array([[1.2525, 1.0771], [1.3663, 0.4132], [1.3663, 0.4132]])
 INERTIA = np.array([[0.0124, 0.0098], [0.0122, 0.0036], [0.0122, 0.0036]])
 BASE = np.array([0.25j, 0.43, 0.4269 + 0.5005j])
 START = np.array([[1.3015, -2.1752], [2.9105, -1.4593], [2.981, 1.8776]])
-TURNS = np.array([[1.0, 0.0], [1.0, 1.0]])  # what each link's own angle is of qa, qb
+TURNS = np.array([[1.0, 0.0], [1.0, 1.0]])  # absolute angles of both links from qa, qb
 
 
 def parts(i, q, v):
-    """Of chain i: for both centres and the end, the Jacobian (2,) and the bias acceleration, complex; and M, C q̇."""
+    """Return, for both centres and the end of chain i, Jacobian (2,) and bias acceleration, complex; and M, C q̇."""
     e, w = np.exp(1j * TURNS @ q), TURNS @ v
     arms = np.array([[R[i, 0], 0], [L, R[i, 1]], [L, L]])
     J = 1j * (arms * e) @ TURNS
@@ -46,7 +48,7 @@ def pair(z):
 
 
 def joint_accelerations(q, v, tau):
-    """q̈ (3, 2) from [M −Aᵀ; A 0] [q̈; λ] = [τ − C q̇; b] with the loops E_1 = E_2, E_1 = E_3."""
+    """Return q̈ (3, 2) from [M −Aᵀ; A 0] [q̈; λ] = [τ − C q̇; b] with the loops E_1 = E_2, E_1 = E_3."""
     K, known = np.zeros((10, 10)), np.zeros(10)
     for i in range(3):
         J, bias, M, load = parts(i, q[i], v[i])
@@ -62,7 +64,7 @@ def joint_accelerations(q, v, tau):
 
 
 def inverse_kinematics(w, w_d, w_dd):
-    """q, v, q̈ (3, 2) of the end point w, with the elbows of the start."""
+    """Return q, v, q̈ (3, 2) for the end point w, in the assembly of the start."""
     q, v, a = np.zeros((3, 2)), np.zeros((3, 2)), np.zeros((3, 2))
     for i in range(3):
         z = w - BASE[i]
@@ -77,7 +79,7 @@ def inverse_kinematics(w, w_d, w_dd):
 
 
 def least_torques(q, v, a):
-    """Virtual displacements of the end move all chains: Σ J⁻ᵀ (M q̈ + C q̇ − τ) = 0, and the least τ that do it."""
+    """Return the least-norm τ of Σ J⁻ᵀ (M q̈ + C q̇ − τ) = 0, for virtual displacements of the end."""
     needed, motors = np.zeros(2), np.zeros((2, 3))
     for i in range(3):
         J, _, M, load = parts(i, q[i], v[i])
@@ -102,8 +104,8 @@ def manipulator():
 
 
 @pytest.mark.slow
-def test_energy_of_eq_10_gives_these_matrices(rng):
-    """The kinetic energy from the centres' velocities, differentiated by JAX instead of by hand."""
+def test_matrices_match_derivatives_of_the_energy_of_equation_10(rng):
+    """Kinetic energy from velocities of the centres, differentiated by JAX."""
     robot = uk.systems.ParallelRobot()
 
     def kinetic(t, q, v):
@@ -129,13 +131,13 @@ def test_energy_of_eq_10_gives_these_matrices(rng):
     np.testing.assert_allclose(passive.Q, Q, rtol=0, atol=1e-13)
 
 
-def test_chains_of_the_printed_start_meet_within_its_rounding():
+def test_printed_start_closes_the_loops_to_its_digits():
     ends = np.array([end(i, START[i]) for i in range(3)])
     np.testing.assert_allclose(ends, 0.2216 + 0.2981j, rtol=0, atol=1e-4)
     assert np.abs(ends - ends[0]).max() < 4e-5
 
 
-def test_free_motion_is_that_of_the_multiplier_form(free):
+def test_free_motion_matches_the_multiplier_form(free):
     _, motion = free
     joints = lambda x: np.asarray(x).reshape(-1, 3, 4)[:, :, :2]
 
@@ -152,12 +154,12 @@ def test_free_motion_is_that_of_the_multiplier_form(free):
     np.testing.assert_allclose(motion.control[:, 0], 0.1 * np.cos(np.pi * np.asarray(motion.t)), rtol=0, atol=1e-14)
 
 
-def test_the_command_runs_the_robot(check_run):
+def test_run_command_parallel_robot(check_run):
     check_run("parallel_robot")
 
 
-def test_base_forces_are_newton_s(free):
-    """The constraint force on a chain's base coordinates is all that acts on that chain: Σ m a of its two centres."""
+def test_base_forces_match_newton(free):
+    """The constraint force on the base of a chain is the total force on the chain: Σ m a of its two centres."""
     _, motion = free
     for sample in (0, 37, 100):
         q, v, a = (np.asarray(x[sample]).reshape(3, 4) for x in (motion.q, motion.v, motion.acceleration))
@@ -169,7 +171,7 @@ def test_base_forces_are_newton_s(free):
 
 
 @pytest.mark.parametrize(("which", "rows"), [("free", 10), pytest.param("manipulator", 6, marks=pytest.mark.slow)])
-def test_loops_bases_and_path_hold_to_rounding(which, rows, request):
+def test_loops_bases_and_path_are_satisfied_to_rounding(which, rows, request):
     _, motion = request.getfixturevalue(which)
     assert np.abs(motion.residual).max() <= 1e-12
     assert np.abs(motion.velocity_residual).max() <= 1e-12
@@ -177,13 +179,13 @@ def test_loops_bases_and_path_hold_to_rounding(which, rows, request):
 
 
 def line(t):
-    """The end point, its velocity and acceleration: from where chain 1 of the printed start ends."""
+    """Return position, velocity and acceleration of the end point, from the end of chain 1 at the printed start."""
     begin = end(0, START[0])
     return begin + 0.01 * (np.cos(t) - 1), -0.01 * np.sin(t), -0.01 * np.cos(t)
 
 
 @pytest.mark.slow
-def test_the_manipulator_tracks_and_its_torques_are_the_least(manipulator):
+def test_manipulator_tracks_the_line_with_least_norm_torques(manipulator):
     _, motion = manipulator
     joints = lambda x: np.asarray(x).reshape(len(motion.t), 3, -1)[:, :, :2]
     for sample in range(0, 101, 10):
@@ -194,13 +196,13 @@ def test_the_manipulator_tracks_and_its_torques_are_the_least(manipulator):
 
 
 @pytest.mark.slow
-def test_the_command_runs_the_manipulator(check_run):
+def test_run_command_parallel_manipulator(check_run):
     check_run("parallel_manipulator")
 
 
 @pytest.mark.slow
-def test_the_tracking_robot_accelerates_along_the_line_by_the_least_torques():
-    """On the exact motion, with the bases at rest; the accelerations by the multiplier form."""
+def test_tracking_robot_accelerates_along_the_line_by_least_norm_torques():
+    """At exact states, with bases at rest; accelerations by the multiplier form."""
     robot = uk.systems.ParallelRobotTracking()
     with_bases = lambda x, base=0 * START: np.hstack([x, base]).ravel()
     at = jax.jit(lambda *state: (robot.passive(*state), robot.command(*state).u))
@@ -222,7 +224,7 @@ def test_printed_cascade_opens_the_loops_by_4_6_mm_in_a_second():
 
 
 @pytest.mark.slow
-def test_uk_force_of_the_paper_acts_on_passive_joints_too(manipulator):
+def test_published_uk_force_also_acts_on_passive_joints(manipulator):
     robot, motion = manipulator
     published = robot.published()["uk_force"]
     force = np.asarray(uk.constrained_motion(published(motion.t[0], motion.q[0], motion.v[0])).constraint_force)

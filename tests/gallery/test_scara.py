@@ -1,4 +1,4 @@
-"""The SCARA robot of Xu & Liu 2017, against its inverse kinematics and the paper's printed matrices."""
+"""The SCARA robot of Xu & Liu 2017, against inverse kinematics and the printed matrices of the paper."""
 
 import jax
 import jax.numpy as jnp
@@ -7,7 +7,7 @@ import pytest
 
 import ukjax as uk
 
-ROUNDING = 1e-14  # entries of order one to ten, a dozen operations
+ROUNDING = 1e-14  # entries of order one to ten, after about twelve operations
 
 
 @pytest.fixture(scope="module")
@@ -23,7 +23,7 @@ def motion(robot):
 
 @pytest.fixture(scope="module")
 def exact(robot, motion):
-    """q, v and the accelerations by inverse kinematics, at the samples."""
+    """Return q, v and accelerations by inverse kinematics, at the samples."""
     rate = jax.jacfwd(robot.reference)
     at = jax.jit(jax.vmap(lambda t: (robot.reference(t), rate(t), jax.jacfwd(rate)(t))))
     return [np.asarray(x) for x in at(motion.t)]
@@ -37,7 +37,7 @@ def published(robot):
 
 
 def printed_terms(t, q, v, alpha=0.5, beta=200.0, g=9.81):
-    """M, Q, A and b of eqs. 34, 35, 36 and 54, typed in from the paper."""
+    """Return M, Q, A and b of eqs. 34, 35, 36 and 54, copied from the paper."""
     m1, m2, m3, m4, l0, l1, l2, r1, r2 = 20, 15, 15, 0.5, 0, 0.2, 0.25, 0.1, 0.125
     I1, I2, I3, I4 = 0.27, 0.31, 0.02, 0.0001
     s1, c1, s12, c12 = np.sin(q[0]), np.cos(q[0]), np.sin(q[0] + q[1]), np.cos(q[0] + q[1])
@@ -84,7 +84,7 @@ def printed_terms(t, q, v, alpha=0.5, beta=200.0, g=9.81):
     return M, Q, A, b - alpha * phi_dot - beta * phi
 
 
-def test_terms_are_those_the_paper_prints(robot, rng):
+def test_terms_match_the_printed_ones(robot, rng):
     for _ in range(3):
         t, q, v = rng.uniform(0, 20), rng.normal(size=4), rng.normal(size=4)
         terms = robot(t, q, v)
@@ -92,7 +92,7 @@ def test_terms_are_those_the_paper_prints(robot, rng):
             np.testing.assert_allclose(getattr(terms, name), printed, rtol=0, atol=200 * ROUNDING, err_msg=name)
 
 
-def test_mass_and_coriolis_terms_are_those_of_an_energy(robot, rng):
+def test_mass_matrix_and_force_match_derivatives_of_energies(robot, rng):
     kinetic = lambda t, q, v: v @ robot.mass_matrix(t, q) @ v / 2
     potential = lambda t, q: robot.m4 * robot.g * q[3]
     q, v = jnp.asarray(rng.normal(size=4)), jnp.asarray(rng.normal(size=4))
@@ -101,7 +101,7 @@ def test_mass_and_coriolis_terms_are_those_of_an_energy(robot, rng):
     np.testing.assert_allclose(M, robot.mass_matrix(0.0, q), rtol=0, atol=100 * ROUNDING)
 
 
-def test_start_angles_need_the_minus_signs_the_paper_lost(robot):
+def test_start_needs_minus_signs_that_the_paper_omits(robot):
     q0, v0 = robot.start()
     phi = np.asarray(robot.position_residual(0.0, q0))
     np.testing.assert_allclose(phi, [-5.7e-3, -2.2e-4, 0.0175, 0], rtol=0, atol=5e-5)
@@ -110,28 +110,28 @@ def test_start_angles_need_the_minus_signs_the_paper_lost(robot):
     assert np.abs(robot.velocity_residual(0.0, q0, v0)).max() < 1e-3
 
 
-def test_projected_start_is_the_exact_one(robot):
+def test_projected_start_matches_inverse_kinematics(robot):
     q0, v0 = uk.project(robot, 0.0, *robot.start())
     np.testing.assert_allclose(np.rad2deg(q0[:3]), [-30.75351981, 54.9003678, -24.146848], rtol=0, atol=5e-8)
     np.testing.assert_allclose(v0, [-0.05 * np.pi, 0, 0.05 * np.pi, 0.02], rtol=0, atol=ROUNDING)
 
 
-def test_motion_is_the_inverse_kinematics(motion, exact):
+def test_motion_matches_inverse_kinematics(motion, exact):
     for found, expected in zip((motion.q, motion.v, motion.acceleration), exact, strict=True):
         np.testing.assert_allclose(found, expected, rtol=0, atol=1e-12)
 
 
-def test_the_command_runs_it(check_run):
+def test_run_command(check_run):
     check_run("scara")
 
 
-def test_constraints_hold_to_rounding(motion):
+def test_constraints_are_satisfied_to_rounding(motion):
     assert np.abs(motion.residual).max() <= 1e-10
     assert np.abs(motion.velocity_residual).max() <= 1e-10
     assert (np.asarray(motion.rank) == 4).all()
 
 
-def test_constraint_force_is_the_inverse_dynamics_of_the_exact_motion(motion, exact):
+def test_constraint_force_matches_inverse_dynamics_of_the_exact_motion(motion, exact):
     q, v, acceleration = exact
     for i in range(0, 101, 10):
         M, Q, _, _ = printed_terms(float(motion.t[i]), q[i], v[i])
@@ -143,10 +143,10 @@ def test_without_stabilisation_the_violation_grows_linearly(robot, published):
     phi, phi_dot = run.residual[0], run.velocity_residual[0]
     np.testing.assert_allclose(run.residual, phi + run.t[:, None] * phi_dot, rtol=0, atol=1e-8)
     tool = jax.vmap(robot.tool)(run.q) - jax.vmap(robot.path)(run.t)
-    np.testing.assert_allclose(jnp.abs(tool[-1, :3]), [7.43e-3, 1.733e-2, 1.000e-2], rtol=1e-3)  # z is the paper's
+    np.testing.assert_allclose(jnp.abs(tool[-1, :3]), [7.43e-3, 1.733e-2, 1.000e-2], rtol=1e-3)  # z as in the paper
 
 
-def test_baumgarte_removes_it_at_the_rate_of_the_paper_s_gains(published):
+def test_violation_with_baumgarte_decays_by_the_gains_of_the_paper(published):
     run = published["baumgarte"]
     t, phi = np.asarray(run.t), np.asarray(run.residual)
     rate, frequency = 0.25, np.sqrt(200 - 0.25**2)

@@ -1,4 +1,4 @@
-"""Cart-pole and mobile robot against their own equations in NumPy."""
+"""Cart-pole and mobile robot against separate equations of motion in NumPy."""
 
 from typing import Any
 
@@ -20,8 +20,8 @@ def cart():
     return mechanism, uk.simulate(mechanism, q0, v0, jnp.linspace(0, 4, 41), **TIGHT)
 
 
-def test_pole_swings_as_told_and_the_cart_goes_where_that_takes_it(cart):
-    """The pole's own equation, m l (ẍ cos θ + l θ̈ − g sin θ) = 0, gives ẍ; both equations together give F."""
+def test_pole_follows_its_task_and_cart_matches_its_equations(cart):
+    """The equation of the pole, m l (ẍ cos θ + l θ̈ − g sin θ) = 0, gives ẍ. Both equations give F."""
     _, motion = cart
     M, m, l, g = 1.0, 0.1, 0.5, 9.81
     theta = lambda t: (0.2 * np.sin(3 * t), 0.6 * np.cos(3 * t), -1.8 * np.sin(3 * t))
@@ -38,14 +38,14 @@ def test_pole_swings_as_told_and_the_cart_goes_where_that_takes_it(cart):
     F = (M + m) * cart_acceleration(t) + m * l * (turning * np.cos(angle) - rate**2 * np.sin(angle))
     np.testing.assert_allclose(motion.control[:, 0], F, rtol=1e-7, atol=1e-9)
     np.testing.assert_allclose(motion.residual, 0, rtol=0, atol=1e-12)
-    assert np.ptp(path.y[0]) < 2  # the start makes it sway rather than run away
+    assert np.ptp(path.y[0]) < 2  # with this start it oscillates and does not drift away
 
 
-def test_the_command_runs_the_cart(check_run):
+def test_run_command_cart_pole(check_run):
     check_run("cart_pole", 41)
 
 
-def test_a_level_pole_is_out_of_the_cart_s_reach():
+def test_task_of_a_level_pole_is_unreachable():
     mechanism = uk.systems.CartPole()
     command = jax.jit(lambda *state: mechanism.command(*state))(0.0, jnp.array([0.0, np.pi / 2]), jnp.zeros(2))
     assert int(command.rank) == 0
@@ -60,8 +60,8 @@ def robot():
 
 
 @pytest.mark.slow
-def test_robot_follows_its_figure_of_eight(robot):
-    """The heading obeys θ̇ = (ẏ_p cos θ − ẋ_p sin θ)/d; wheels and torques follow from it."""
+def test_robot_follows_a_figure_of_eight(robot):
+    """The heading satisfies θ̇ = (ẏ_p cos θ − ẋ_p sin θ)/d; wheel angles and torques follow from it."""
     _, motion = robot
     m, J, Jw, r, b, d = 10.0, 0.4, 0.005, 0.05, 0.15, 0.1
     t = np.asarray(motion.t)
@@ -82,7 +82,7 @@ def test_robot_follows_its_figure_of_eight(robot):
     turning = (vy * c - vx * s) / d
     speeding = ax * c + ay * s + turning * (vy * c - vx * s)
     twisting = (ay * c - ax * s - turning * (vx * c + vy * s)) / d
-    # Newton for the whole: wheels push m·speeding, twist J·twisting; each wheel's torque also turns itself.
+    # Newton and Euler for the robot: wheel forces give m·speeding and J·twisting; torques also accelerate the wheels.
     push, twist = m * speeding / 2, J * twisting / (2 * b)
     right = r * (push + twist) + Jw * (speeding + b * twisting) / r
     left = r * (push - twist) + Jw * (speeding - b * twisting) / r
@@ -92,12 +92,12 @@ def test_robot_follows_its_figure_of_eight(robot):
 
 
 @pytest.mark.slow
-def test_the_command_runs_the_robot(check_run):
+def test_run_command_mobile_robot(check_run):
     check_run("mobile_robot", 61)
 
 
 @pytest.mark.slow
-def test_the_axle_s_own_middle_cannot_be_told_to_go_sideways(robot):
+def test_sideways_task_at_the_axle_centre_is_unreachable(robot):
     mechanism, _ = robot
     at_the_axle = uk.systems.MobileRobot(d=0.0)
     q, v = mechanism.start()

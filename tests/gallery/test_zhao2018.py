@@ -21,7 +21,7 @@ def run(mechanism, ts, **how):
 # --- projectile ----------------------------------------------------------------------------------------------------
 
 
-def test_both_coordinate_choices_give_one_parabola():
+def test_projectile_in_both_coordinates_matches_the_parabola():
     ts = jnp.linspace(0, 1.4, 15)
     flat, polar = (run(uk.systems.Projectile(polar=choice), ts) for choice in (False, True))
     t = np.asarray(ts)
@@ -31,11 +31,11 @@ def test_both_coordinate_choices_give_one_parabola():
     np.testing.assert_allclose(jnp.stack([r * jnp.cos(theta), r * jnp.sin(theta)], axis=1), exact, rtol=0, atol=1e-9)
 
 
-def test_the_command_runs_the_projectile(check_run):
+def test_run_command_projectile(check_run):
     check_run("projectile", 15)
 
 
-def test_polar_matrix_and_force_are_those_of_the_energies(rng):
+def test_polar_mass_matrix_and_force_match_derivatives_of_energies(rng):
     projectile = uk.systems.Projectile(m=1.7, polar=True)
     energies = uk.Lagrangian(
         lambda t, q, v: 1.7 * (v[0] ** 2 + (q[0] * v[1]) ** 2) / 2, lambda t, q: 1.7 * 9.81 * q[0] * jnp.sin(q[1])
@@ -55,19 +55,19 @@ def spiral():
     return particle, run(particle, jnp.linspace(0, 40, 81))
 
 
-def test_spiral_is_followed_and_its_errors_stay_at_rounding(spiral):
+def test_particle_follows_the_spiral_to_rounding(spiral):
     particle, motion = spiral
     np.testing.assert_allclose(motion.q, jax.vmap(particle.reference)(motion.t), rtol=0, atol=1e-12)
     errors = jax.vmap(particle.errors)(motion.t, motion.q, motion.v)
     assert max(float(error.max()) for error in errors) < 1e-13
 
 
-def test_the_command_runs_the_particle(check_run):
+def test_run_command_spiral_particle(check_run):
     check_run("spiral_particle", 81)
 
 
-def test_spiral_force_is_newton_s(spiral):
-    """Along the spiral x + iy = exp((growth + i) θ), θ = 30 − t: acceleration, gravity, and torque r × F, by hand."""
+def test_force_on_the_spiral_matches_newton(spiral):
+    """On the spiral x + iy = exp((growth + i) θ) with θ = 30 − t: force by acceleration and gravity, torque r × F."""
     _, motion = spiral
     w = (0.1 + 1j) * (30 - np.asarray(motion.t))
     z, z_dd = np.exp(w), (0.1 + 1j) ** 2 * np.exp(w)
@@ -93,7 +93,7 @@ def test_unit_mass_matrix_gives_the_motion_but_not_the_force(spiral):
 
 
 def test_with_one_row_the_unit_mass_matrix_gives_a_wrong_motion():
-    """r = exp(0.1 θ) alone, at θ = 0.3, θ̇ = −1: the right answer is that of the Cartesian coordinates."""
+    """Row r = exp(0.1 θ) alone, at θ = 0.3, θ̇ = −1. The correct result is that in Cartesian coordinates."""
     particle = uk.systems.SpiralParticle()
     theta, r = 0.3, np.exp(0.03)
     state = 0.0, np.array([r, theta]), np.array([-0.1 * r, -1.0])
@@ -104,7 +104,7 @@ def test_with_one_row_the_unit_mass_matrix_gives_a_wrong_motion():
     np.testing.assert_allclose(seen[0], [-0.957168, -9.388790], rtol=0, atol=5e-7)
     np.testing.assert_allclose(seen[1], [-0.956610, -9.383374], rtol=0, atol=5e-7)
 
-    # Cartesian: along the curve z = exp((0.1 + i) θ), one unknown θ̈ from the tangential component of gravity.
+    # Cartesian: on the curve z = exp((0.1 + i) θ), the tangential component of gravity determines θ̈.
     z1 = (0.1 + 1j) * np.exp((0.1 + 1j) * theta)
     z2 = (0.1 + 1j) * z1
     theta_dd = ((-9.81j - z2) * np.conj(z1)).real / np.abs(z1) ** 2
@@ -115,7 +115,7 @@ def test_with_one_row_the_unit_mass_matrix_gives_a_wrong_motion():
 
 
 def swarm_rates(agents, near, P, m):
-    """d(q, v)/dt of the swarm with β̇ = −β/P, pair by pair in NumPy."""
+    """Return d(q, v)/dt of the swarm with β̇ = −β/P, pair by pair in NumPy."""
 
     def rule(q):
         x = q.reshape(agents, 2)
@@ -163,7 +163,7 @@ def test_swarm_follows_its_rule_without_collisions():
     assert np.linalg.norm(x[:, i] - x[:, j], axis=2).min() > 0.1
 
 
-def test_swarm_of_no_agents_is_refused():
+def test_swarm_without_agents_raises():
     with pytest.raises(ValueError, match="agents must be a whole number from 1 on, got 0"):
         uk.systems.Swarm(agents=0)
 
@@ -172,7 +172,7 @@ def test_swarm_of_no_agents_is_refused():
 
 
 def links_under_eq_72(t, y, P=0.2):
-    """d(q_l, v_l)/dt of the links alone with u of eq. 72 for K q_m, all numbers of section 8.3."""
+    """Return d(q_l, v_l)/dt of the links, with u of eq. 72 as K q_m and all numbers of section 8.3."""
     q, v = y[:2], y[2:]
     c, s = np.cos(q[1]), np.sin(q[1])
     D = np.array([[1 * (1 + 0.25 + c) + 0.25 + 2, 0.25 + 0.5 * c + 1], [0.25 + 0.5 * c + 1, 1.25]])
@@ -191,7 +191,7 @@ def runtime_rows():
 
 
 @pytest.mark.slow
-def test_links_move_as_under_eq_72(runtime_rows):
+def test_links_match_motion_under_equation_72(runtime_rows):
     motion = runtime_rows
     y = solve_ivp(
         lambda t, y: links_under_eq_72(t, y)[0],
@@ -209,13 +209,13 @@ def test_links_move_as_under_eq_72(runtime_rows):
 
 
 @pytest.mark.slow
-def test_the_command_runs_the_manipulator(check_run):
+def test_run_command_flexible_joint_manipulator(check_run):
     check_run("flexible_joint_manipulator", 51)
 
 
 @pytest.mark.slow
-def test_motor_torque_is_what_moves_the_motors(runtime_rows):
-    """J q̈_m = u + K (q_l − q_m): the NumPy law along a NumPy motion, on Chebyshev's points, differentiated twice."""
+def test_motor_torque_matches_inverse_dynamics_of_the_motors(runtime_rows):
+    """J q̈_m = u + K (q_l − q_m): the NumPy law along a NumPy motion, at Chebyshev points, differentiated twice."""
     motion = runtime_rows
     reach, degree = 0.15, 11
     points = -np.cos(np.pi * (np.arange(degree + 1) + 0.5) / (degree + 1))
@@ -238,14 +238,14 @@ def test_motor_torque_is_what_moves_the_motors(runtime_rows):
 
 
 @pytest.mark.slow
-def test_error_of_the_rule_is_gone_within_two_seconds(runtime_rows):
+def test_error_of_the_rule_decays_within_two_seconds(runtime_rows):
     motion = runtime_rows
     beta = np.asarray(motion.v[:, 1] + motion.v[:, 3])
     np.testing.assert_allclose(beta, 0.9 * np.exp(-5 * np.asarray(motion.t)), rtol=0, atol=1e-7)
     assert np.abs(beta[20:]).max() < 1e-4
 
 
-def test_eq_72_taken_as_the_motors_torque_does_not_follow():
+def test_equation_72_as_motor_torque_does_not_follow_the_rule():
     arm = uk.systems.FlexibleJointManipulator()
     q0, v0 = arm.start()
     printed = uk.simulate(arm.published()["torque"], q0, v0, jnp.linspace(0, 5, 51), drift="none")

@@ -16,7 +16,7 @@ ENDS: dict = dict(at=(0.1, 0.2, -0.1), turn=(0.3, 0.1, -0.2), to=(-0.2, 0.1, 0.0
 
 
 def pair(**forces):
-    """Two floating bodies, far from gravity."""
+    """Return two floating bodies without gravity."""
     bodies = {"a": uk.Body(1.3, (0.02, 0, 0.01), (0.02, 0.03, 0.04)), "b": uk.Body(0.8, inertia=(0.05, 0.01, 0.03))}
     return uk.Mechanism(bodies, {"mount": Bushing("a", "b", **ENDS, **forces)}, gravity=(0, 0, 0))
 
@@ -30,7 +30,7 @@ V = jnp.asarray([0.3, -0.1, 0.2, 0.5, -0.4, 0.8, -0.2, 0.6, 0.1, -0.9, 0.3, 0.7]
 
 
 def deflection(q):
-    """By rotations of SciPy: the deflection, and the child's joint point in space."""
+    """Return the deflection and the position of the child's joint point, computed with rotations of SciPy."""
     frame = lambda at, turn: (np.asarray(at), Rotation.from_euler("xyz", turn))
     bodies = [(q[i : i + 3], Rotation.from_quat(np.roll(q[i + 3 : i + 7], -1))) for i in (0, 7)]
     ends = []
@@ -47,8 +47,8 @@ def mechanism():
     return pair(stiffness=K, rest=REST, preload=PRELOAD)
 
 
-def test_the_wrench_is_that_of_the_energy_and_acts_on_both_bodies(mechanism):
-    """Against central differences of the energy of SciPy's rotation vector, by displacements of each body."""
+def test_wrench_is_the_energy_gradient_and_is_opposite_on_the_two_bodies(mechanism):
+    """Compare with central differences of the energy (rotation vectors of SciPy), for displacements of each body."""
     q = np.asarray(Q)
     assert np.linalg.norm(deflection(q)[0][3:]) > 1
     energy = lambda q: np.sum(K * (deflection(q)[0] - REST) ** 2 / 2 - PRELOAD * (deflection(q)[0] - REST))
@@ -74,7 +74,7 @@ def test_the_wrench_is_that_of_the_energy_and_acts_on_both_bodies(mechanism):
 
 
 @pytest.mark.slow
-def test_energy_is_conserved_and_dampers_take_their_power_and_reactions_agree(mechanism):
+def test_energy_is_conserved_and_damper_power_and_reactions_are_exact(mechanism):
     motion = uk.simulate(mechanism, Q, V, np.linspace(0, 1, 5), rtol=1e-11, atol=1e-11)
     energy = np.asarray(motion.energy)
     np.testing.assert_allclose(energy, energy[0] * np.ones(5), rtol=1e-9)
@@ -93,7 +93,7 @@ def test_energy_is_conserved_and_dampers_take_their_power_and_reactions_agree(me
 
 
 @pytest.mark.slow
-def test_vibrations_beside_the_rest_and_their_derivatives():
+def test_frequencies_with_nonzero_rest_deflection_and_their_derivatives():
     """A body on one bushing at its centre: six uncoupled oscillators, ω² = k/m and k/J, although θ = 0 at rest."""
     moments = np.array([0.02, 0.03, 0.04])
 
@@ -126,7 +126,7 @@ def test_preload_of_a_strut_and_of_a_spring_without_stiffness():
     np.testing.assert_allclose(np.asarray(seen), energy, rtol=1e-13)
 
 
-def test_mistakes():
+def test_bad_input_raises():
     with pytest.raises(uk.InputError, match=r"stiffness must be six numbers.*got shape \(\)"):
         Bushing("a", "b", stiffness=3.0)
     with pytest.raises(uk.InputError, match="which admits no preload"):

@@ -26,7 +26,7 @@ def beam(**options: Any) -> Any:
     return uk.FlexibleBody.beam(L, MU, EI, bending="y", **options)
 
 
-def test_a_cantilever_vibrates_as_in_the_books():
+def test_cantilever_frequencies_match_closed_form():
     mechanism = uk.Mechanism({"rod": beam(ends="cantilever")}, {"clamp": Fixed("ground", "rod")}, gravity=(0, 0, 0))
     assert mechanism.coordinates == (("rod_mode1", "m"), ("rod_mode2", "m"))
     at_rest, *columns = (mechanism(0.0, q, np.zeros(2)) for q in (np.zeros(2), *np.eye(2)))
@@ -36,8 +36,8 @@ def test_a_cantilever_vibrates_as_in_the_books():
     np.testing.assert_array_equal(at_rest.Q, 0)
 
 
-def test_a_cantilever_bends_and_stretches_as_in_the_books():
-    """Deflection by a load at the end: L³/3EI, but for the modes that are left out, each with 4 L³/(EI β⁴)."""
+def test_cantilever_deflection_under_end_loads_matches_closed_form():
+    """Deflection by a load at the end: L³/3EI minus the share of the modes that are left out, 4 L³/(EI β⁴) each."""
     modes = 12
     rod = beam(ends="cantilever", modes=modes, axial=1, EA=EA)
     end, slope = rod.positions[1, 1 : modes + 2], rod.rotations[1, :, 2]
@@ -50,7 +50,7 @@ def test_a_cantilever_bends_and_stretches_as_in_the_books():
     np.testing.assert_allclose(np.linalg.solve(rod.stiffness, end[:, 0])[-1], L / EA, rtol=1e-13)
 
 
-def test_free_and_pinned_beams_vibrate_as_in_the_books():
+def test_free_and_pinned_beam_frequencies_match_closed_form():
     """Free modes are not coupled with the motion of the frame."""
     for ends, exact in (("free", np.square(FREE)), ("pinned", np.square([np.pi, 2 * np.pi]))):
         rod = beam(ends=ends)
@@ -67,7 +67,7 @@ TIP = 0.2, np.array([0.05, 0.0, 0.01]), np.array([1e-3, 2e-3, 1.5e-3])
 
 @pytest.fixture(scope="module")
 def chain():
-    """A beam by its end, so that it is carried backwards, and a body at its start."""
+    """A beam hinged to the ground at its end, with a body at its start."""
     rod = uk.FlexibleBody.beam(
         L, MU, (EI, 2 * EI), bending="yz", modes=1, ends="cantilever", axial=1, EA=EA, section_inertia=SECTION
     )
@@ -81,7 +81,7 @@ def chain():
 Q0 = jnp.array([0.4, -0.7, 0.05, -0.03, 0.02])
 V0 = jnp.array([1.3, -0.9, 0.7, 0.4, -0.5])
 X, W = (np.polynomial.legendre.leggauss(40)[i] / 2 + (0.5 if i == 0 else 0.0) for i in range(2))
-"""Points and weights of Gauss on (0, 1)."""
+"""Points and weights of Gauss quadrature on (0, 1)."""
 S1 = (np.cosh(CLAMPED[0]) + np.cos(CLAMPED[0])) / (np.sinh(CLAMPED[0]) + np.sin(CLAMPED[0]))
 MODE = Chebyshev.interpolate(
     lambda x, b=CLAMPED[0]: np.cosh(b * x) - np.cos(b * x) - S1 * (np.sinh(b * x) - np.sin(b * x)), 40, domain=[0, 1]
@@ -90,7 +90,7 @@ MODE /= MODE(1.0)
 
 
 def deflected(eta):
-    """The points of the chain's beam in its frame, by shapes that are written here."""
+    """Return points of the chain's beam in its frame, from mode shapes that this file computes."""
     drawn = (MODE.deriv() ** 2).integ(lbnd=0)(X) / (2 * L)
     u = eta[2] * X - drawn * (eta[0] ** 2 + eta[1] ** 2)
     return jnp.stack([L * X + u, eta[0] * MODE(X), eta[1] * MODE(X)], axis=1)
@@ -101,14 +101,14 @@ STIFFNESS = np.array([BENDING, 2 * BENDING, EA / L])
 
 
 def as_points(mass, centre, inertia):
-    """Seven points, one of negative mass if need be, with the same mass, centre and moments of inertia."""
+    """Return seven points with the same mass, centre and moments of inertia; one may have negative mass."""
     squares = (np.sum(inertia) / 2 - inertia) / 2
     points = np.concatenate([np.sqrt(squares)[:, None] * np.eye(3), -np.sqrt(squares)[:, None] * np.eye(3)])
     return np.concatenate([centre + points, centre[None]]), np.r_[np.ones(6), mass - 6]
 
 
-def test_M_and_Q_are_those_of_points(chain):
-    """M = Σ m JᵀJ and Q = Σ m Jᵀ(g − J̇ v) − ∂V/∂q for the positions of points, whose derivatives JAX makes."""
+def test_M_and_Q_match_a_system_of_point_masses(chain):
+    """M = Σ m JᵀJ and Q = Σ m Jᵀ(g − J̇ v) − ∂V/∂q, with derivatives of the positions of points by JAX."""
     section, section_masses = as_points(0.0, np.zeros(3), L * SECTION)
     tip, tip_masses = as_points(*TIP)
 
@@ -164,7 +164,7 @@ def test_absolute_coordinates_give_the_same_acceleration(chain):
 
 
 @pytest.mark.slow
-def test_a_spinning_beam_keeps_its_energy():
+def test_energy_of_a_spinning_beam_is_conserved():
     rod = beam(ends="free", modes=1, section_inertia=(1e-3, 0, 0))
     free = uk.Mechanism({"rod": rod}, gravity=(0, 0, 0))
     q0, v0 = free.start({"rod_mode1": 0.02}, {"rod_wz": 9.0, "rod_wx": 2.0})
@@ -174,10 +174,10 @@ def test_a_spinning_beam_keeps_its_energy():
     np.testing.assert_allclose(energy, energy[:1] * np.ones(6), rtol=1e-9)
 
 
-def test_a_beam_that_does_not_bend_is_a_rigid_body_and_rotation_stiffens_it():
-    """With its modes at rest, M and Q of the joints are those of a body.
+def test_undeformed_beam_is_a_rigid_body_and_rotation_stiffens_it():
+    """Where its modes are zero, M and Q of the beam's joint are those of a rigid body.
 
-    In the plane of rotation, the square of the first frequency grows by 0.193 Ω² (Southwell's coefficient 1.193 − 1).
+    In the plane of rotation, the square of the first frequency grows by 0.193 Ω² (Southwell: 1.193 − 1).
     """
     rigid = uk.Body(MU * L, (L / 2, 0, 0), (0, MU * L**3 / 12, MU * L**3 / 12))
     joint, q, v = {"axle": Revolute("ground", "rod")}, jnp.zeros(2), jnp.array([2.0 * UNIT, 0.0])
@@ -191,8 +191,8 @@ def test_a_beam_that_does_not_bend_is_a_rigid_body_and_rotation_stiffens_it():
     np.testing.assert_allclose((square - (CLAMPED[0] ** 2 * UNIT) ** 2) / v[0] ** 2, 0.193, atol=1e-3)
 
 
-def test_a_body_from_a_file_is_the_beam_that_it_was_sampled_from(tmp_path):
-    """Nodes at the points of Gauss, so that sums over nodes are the integrals."""
+def test_body_loaded_from_sampled_shapes_matches_the_beam(tmp_path):
+    """The nodes are points of Gauss quadrature, so that sums over nodes are the integrals."""
     rod = beam(ends="cantilever", modes=1, axial=1, EA=EA, stretching=False)
     along, zero = np.stack([X, 0 * X, 0 * X], axis=1), 0 * X
     shapes = np.stack([np.stack([zero, MODE(X), zero], axis=1), along])
@@ -219,7 +219,7 @@ def test_a_body_from_a_file_is_the_beam_that_it_was_sampled_from(tmp_path):
 
 @pytest.mark.slow
 def test_a_loop_is_closed_with_undeformed_bodies(monkeypatch):
-    """A slider-crank: sin(rod) L = −sin(crank) r. A start that must bend a rod warns."""
+    """A slider-crank: sin(rod) L = −sin(crank) r. A warning is given where a start would need a bent rod."""
     crank = uk.Body(1.0, inertia=(0.1, 0.1, 0.1))
     joints = {
         "crank": Revolute("ground", "crank"),
@@ -232,12 +232,12 @@ def test_a_loop_is_closed_with_undeformed_bodies(monkeypatch):
     np.testing.assert_allclose(np.concatenate([q[2:], v[2:]]), 0.0, rtol=0, atol=1e-12)
     guide = {"pin": Revolute("ground", "rod"), "guide": PointOnLine("ground", "rod.middle", axis="x")}
     guided = uk.Mechanism({"rod": beam(nodes={"middle": 0.5})}, guide, gravity=(0, 0, 0))
-    monkeypatch.setattr("ukjax._mechanism.mechanism.project", None)  # its programs take most of the time, and find none
+    monkeypatch.setattr("ukjax._mechanism.mechanism.project", None)  # it compiles for long, and finds no start
     with pytest.warns(UserWarning, match="does not exist with undeformed flexible bodies, .*: rod_mode1"):
         guided.start({"pin": 0.01})
 
 
-def test_mistakes():
+def test_bad_input_raises():
     with pytest.raises(uk.InputError, match="bending must be 'y', 'z' or 'yz', got 'x'"):
         uk.FlexibleBody.beam(L, MU, EI, bending="x")
     with pytest.raises(uk.InputError, match=r"EA, the axial stiffness \[N\], is needed with axial=2"):

@@ -1,4 +1,4 @@
-"""What is alike in a mechanism is computed together: programs that do not grow, slopes that nobody has to search."""
+"""Bodies and joints of the same kind are computed in one batch: program size does not grow, and Jacobians are exact."""
 
 import subprocess
 import sys
@@ -15,11 +15,12 @@ import ukjax as uk
 from ukjax.joints import Gear, Revolute, Rolling, Spherical
 
 LINES = 1200
-"""Of the humanoid's equations of motion, 1099 when this was written, and more than ten times that link by link."""
+"""Limit for the humanoid's equations of motion. They had 1099 lines when this was written, and more than ten times as
+many with a separate program for each link."""
 
 
 def lines(mechanism):
-    """How long the program of its matrices is, but for the arguments that bring its numbers."""
+    """Return the number of lines of the program for the mechanism's matrices, without its constant arguments."""
     q, v = mechanism.reference_pose()
     function = eqx.filter_jit(lambda mechanism, q, v: vars(mechanism(0.0, q, v)))
     text = function.lower(mechanism, q, v).as_text().split("\n")
@@ -27,7 +28,7 @@ def lines(mechanism):
 
 
 def chain(links, absolute=False):
-    """Links with balls between them, the last one hinged to the ground."""
+    """A chain of links with ball joints; the last one has a hinge to the ground."""
     bodies = {f"link{i}": uk.Body(1.0, (0, 0, -0.5), (0.1, 0.1, 0.01)) for i in range(links)}
     ends = ["ground", *bodies]
     joints: dict[str, Any] = {
@@ -38,17 +39,17 @@ def chain(links, absolute=False):
 
 
 @pytest.mark.parametrize("absolute", (False, True))
-def test_programs_do_not_grow_with_bodies(absolute):
+def test_program_size_is_independent_of_the_number_of_bodies(absolute):
     assert lines(chain(12, absolute)) == lines(chain(5, absolute))
 
 
 @pytest.mark.filterwarnings("ignore:.*not modelled")
-def test_thirty_joints_are_one_short_program():
+def test_program_of_the_humanoid_is_short():
     assert lines(uk.load(uk.robots.path("humanoid"))) < LINES
 
 
 def carried_loop():
-    """A four-bar whose frame hangs on a ball, a wheel that is geared to it and rolls: all at once."""
+    """A four-bar linkage whose frame hangs on a ball joint, and a wheel geared to it that rolls."""
     rod = uk.Body(1.0, (0.5, 0, 0), (0.01, 0.1, 0.1))
     bodies = {"frame": uk.Body(2.0, (0.3, 0.1, 0.2), (0.3, 0.2, 0.4, 0.01, 0.02, 0.03))}
     bodies |= {"crank": rod, "coupler": rod, "rocker": rod, "wheel": uk.Body(1.0, inertia=(0.1, 0.2, 0.1))}
@@ -66,7 +67,7 @@ def carried_loop():
 
 
 @pytest.mark.slow
-def test_slopes_are_those_of_what_is_written(rng):
+def test_constraint_jacobians_and_b_match_automatic_differentiation(rng):
     mechanism, kinematic_map = carried_loop(), cast(Callable, carried_loop().kinematic_map)
     q = mechanism.reference_pose()[0] + 0.3 * rng.normal(size=mechanism.tree.nq)
     v, w = jnp.asarray(0.3 * rng.normal(size=(2, mechanism.tree.n)))
@@ -89,8 +90,8 @@ def test_slopes_are_those_of_what_is_written(rng):
         close(found, expected)
 
 
-def test_what_carries_a_loop_has_no_part_in_it(rng):
-    """Not by rounding either: what is redundant in the plane of a loop stays exactly that, wherever it is carried."""
+def test_rows_of_a_loop_do_not_depend_on_the_body_that_carries_it(rng):
+    """The entries are exactly zero, without rounding error: redundant rows of a plane loop remain exactly redundant."""
     mechanism = carried_loop()
     q = mechanism.reference_pose()[0] + 0.3 * rng.normal(size=mechanism.tree.nq)
     slope = jax.jit(lambda q, v: mechanism.velocity_slope(jnp.zeros(()), q, v))
@@ -101,8 +102,8 @@ def test_what_carries_a_loop_has_no_part_in_it(rng):
 
 
 @pytest.mark.slow
-def test_a_start_in_single_precision():
-    """Where rounding once left a row of nothing, that counted for positions and not for velocities, and no end."""
+def test_start_in_single_precision_satisfies_the_constraints():
+    """In float32, rounding once left a row of almost zeros, of full rank for positions only, and no start was found."""
     script = """
 import warnings, numpy as np, ukjax as uk
 warnings.simplefilter("ignore")
@@ -115,7 +116,7 @@ print(q.dtype, np.max(np.abs(leg.position_residual(0.0, q))) < 1e-6)
 
 
 @pytest.mark.slow
-def test_a_start_is_the_nearest_to_the_rates_that_are_given():
+def test_start_velocities_are_the_mass_weighted_nearest_to_the_requested_ones():
     """Weighted least squares with the masses, subject to A v = 0 and the rate of the motor."""
     mechanism = carried_loop()
     q, v = mechanism.start(velocities={"motor": 2.0})
@@ -130,8 +131,8 @@ def test_a_start_is_the_nearest_to_the_rates_that_are_given():
 
 
 @pytest.mark.slow
-def test_rates_that_nothing_allows_are_told():
-    """A wheel that is geared to a crank stands on the ground, and its axle stays: it would have to slip."""
+def test_start_with_impossible_velocities_raises_and_names_a_constraint():
+    """A wheel geared to a crank stands on the ground and its axle is fixed: it would have to slip."""
     joints = {
         "motor": Revolute("ground", "crank", axis="y"),
         "axle": Revolute("ground", "wheel", axis="y", at=(0, 0, 0.3)),

@@ -1,4 +1,4 @@
-"""Mechanisms of bodies and joints, against the equations of points, closed forms and the gallery."""
+"""Mechanisms of bodies and joints, against systems of point masses, closed forms and systems of the gallery."""
 
 import copy
 import pickle
@@ -72,7 +72,7 @@ CHAIN: tuple[tuple[str, Any, dict[str, Any]], ...] = (
 
 
 def chain(rng):
-    """Every kind of joint, in frames that are anyhow, two of them the other way round, and a branch."""
+    """A chain with every kind of joint, in general frames; two joints are reversed, and one body is on a branch."""
     bodies, joints, last = {}, {}, "ground"
     for name, kind, more in CHAIN:
         root = rng.normal(size=(3, 3))
@@ -86,12 +86,12 @@ def chain(rng):
 
 
 def state(mechanism, rng):
-    """Any q and v, with quaternions of any length."""
+    """Return random q and v; the quaternions are not normalised."""
     return jnp.array(rng.normal(size=mechanism.tree.nq)), jnp.array(rng.normal(size=mechanism.tree.n))
 
 
 def as_points(body):
-    """Seven points, some of negative mass if need be, with the same mass, centre and inertia."""
+    """Return seven points with the same mass, centre and inertia; some may have negative mass."""
     inertia = np.asarray(body.inertia_matrix())
     moments, axes = np.linalg.eigh(inertia)
     masses = np.tile((np.trace(inertia) / 2 - moments) / 2, 2)
@@ -100,7 +100,7 @@ def as_points(body):
 
 
 def in_absolute(mechanism, other, q):
-    """The coordinates of ``other``, absolute, in the pose q of the mechanism."""
+    """Return the absolute coordinates of ``other`` for the pose q of the mechanism."""
     poses = mechanism.pose(q)
     parts = [x for link in other.tree.links for x in (poses[link.body].p, quaternion_of(poses[link.body].R))]
     own = mechanism.joint_coordinates(q)
@@ -113,8 +113,8 @@ def close(found, expected, tolerance=1e-10):
 
 
 @pytest.mark.slow
-def test_masses_and_forces_are_those_of_points():
-    """M = Σ m JᵀJ and Q = Σ m Jᵀ(g − J̇ v) for points of the bodies, whose positions JAX differentiates."""
+def test_M_and_Q_match_systems_of_point_masses():
+    """M = Σ m JᵀJ and Q = Σ m Jᵀ(g − J̇ v), with derivatives of the positions of points by JAX."""
     mechanism = chain(np.random.default_rng(0))
     q, v = state(mechanism, np.random.default_rng(1))
     rate_of = cast(Callable, mechanism.kinematic_map)
@@ -147,8 +147,8 @@ def test_masses_and_forces_are_those_of_points():
 
 
 @pytest.mark.parametrize("kind", [kind for kind in kinds.__dict__.values() if isinstance(kind, type)])
-def test_a_joint_knows_itself(kind):
-    """Where it lets a body be there is no gap, it reads what it was told, and its velocities are those of its place."""
+def test_residual_coordinates_and_velocities_of_a_joint_are_consistent(kind):
+    """A joint's residual is zero at its poses, its coordinates are read back, its velocities are rates of its pose."""
     if not issubclass(kind, kinds.AbstractJoint) or kind is kinds.AbstractJoint:
         return
     more: dict = {"lead": 0.3} if kind is Screw else {}
@@ -174,7 +174,7 @@ def test_a_joint_knows_itself(kind):
     assert len(kind.rows) == 6 - freedom
     if read is not None:
         close(read, q, 1e-14)
-    assert np.all(np.abs(opening) > 1e-3)  # away from there, every direction that the joint forbids opens the gap
+    assert np.all(np.abs(opening) > 1e-3)  # motion in a constrained direction changes the residual
     for own, derived in zip(*rates, strict=True):
         close(own, derived, 1e-13)
 
@@ -185,9 +185,11 @@ LOWER_PAIRS = (Fixed, Revolute, Prismatic, Cylindrical, Screw, Planar, Universal
 
 @pytest.mark.parametrize("axis", AXES)
 @pytest.mark.parametrize("kind", LOWER_PAIRS)
-def test_a_joint_has_no_gap_only_where_it_lets_a_body_be(kind, axis):
-    """From poses that the joint allows, the child is turned by half a turn about 50 directions, its own axis and those
-    across it among them, and a screw by other shares of a turn: the gap is open, or the joint reads where it is."""
+def test_residual_of_a_joint_vanishes_only_at_poses_it_allows(kind, axis):
+    """The child is turned by half a turn about 50 directions, among them the joint's axis and those across it.
+
+    Screws are also turned by other angles. Either the residual is nonzero, or the joint's coordinates give the pose.
+    """
     more: dict = {"lead": 0.3} if kind is Screw else {}
     if "axis" in kind.__dataclass_fields__:
         more["axis"] = AXES[axis]
@@ -217,8 +219,8 @@ def test_a_joint_has_no_gap_only_where_it_lets_a_body_be(kind, axis):
 
 
 @pytest.mark.parametrize("start", (0.3, 2.0, 4.0))
-def test_a_screw_that_closes_a_loop_is_in_its_thread(start):
-    """A nut on a shaft, which slides and turns as the screw beside that says; wherever it is looked for."""
+def test_screw_that_closes_a_loop_satisfies_its_lead(start):
+    """A nut on a cylindrical shaft, with a screw in parallel. Start from several angles."""
     joints = {"shaft": Cylindrical("ground", "nut"), "thread": Screw("ground", "nut", lead=0.1)}
     mechanism = uk.Mechanism({"nut": uk.Body(1.0, inertia=(0.1, 0.1, 0.1))}, joints)
     q, _ = mechanism.start({"shaft_angle": start})
@@ -227,14 +229,14 @@ def test_a_screw_that_closes_a_loop_is_in_its_thread(start):
     close(mechanism.joint_coordinates(q)["thread"], [2 * np.pi * q[1] / 0.1])
 
 
-def test_a_universal_joint_reads_angles_about_axes_that_are_not_at_right_angles():
+def test_universal_joint_coordinates_with_axes_that_are_not_perpendicular():
     joint, q = Universal("ground", "body", axis="x", second=(1.0, 2.0, 0.5)), jnp.array([0.7, -2.1])
     close(joint.coordinates_of(*joint.transform(jnp.zeros(()), q)), q, 1e-14)
 
 
 @pytest.mark.slow
-def test_both_coordinates_give_one_motion():
-    """A loop in space: a crank on a spring, a rod on a universal joint, a ball, a nut on a screw, a strut across."""
+def test_joint_and_absolute_coordinates_give_equal_accelerations_and_reactions():
+    """A spatial loop: crank with a spring, rod on a universal joint, ball joint, nut on a screw, and a strut."""
     bodies = {name: rod(0.3) for name in ("crank", "rod", "nut")}
     joints = {
         "motor": Revolute("ground", "crank", axis="y", stiffness=2.0, damping=0.1, armature=0.01),
@@ -252,7 +254,7 @@ def test_both_coordinates_give_one_motion():
 
     @jax.jit
     def state(q, v, acceleration):
-        """As ``absolute`` has it."""
+        """Return the state and the acceleration in the coordinates of ``absolute``."""
         along = lambda q, v: jax.jvp(place, (q,), (v,))[1]
         Q = place(q)
         V, V_dot = in_velocities(absolute, Q, *jax.jvp(along, (q, v), (v, acceleration)))
@@ -279,7 +281,7 @@ def started():
 
 
 @pytest.mark.slow
-def test_a_slider_crank(started):
+def test_slider_crank_matches_closed_form_and_conserves_energy(started):
     mechanism, q, v = started
     close([q[0], v[0]], [0.4, 10], 0)
     trajectory = uk.simulate(mechanism, q, v, np.linspace(0, 0.5, 11))
@@ -299,8 +301,8 @@ def test_a_slider_crank(started):
     close(energy, np.full(11, energy[0]), 1e-9)
 
 
-def test_what_a_hinge_carries():
-    """A pendulum: m l ω² + m g cos θ along the rod, and no moment but that of a bearing out of its plane."""
+def test_hinge_reactions_of_a_pendulum_match_closed_form():
+    """The force is m l ω² + m g cos θ along the rod; the moment is zero."""
     pendulum = uk.Mechanism(
         {"rod": uk.Body(2.0, (0.5, 0.1, 0), (0, 0, 0.01))}, {"pin": Revolute("ground", "rod")}, (0, -9.81, 0)
     )
@@ -315,14 +317,14 @@ def test_what_a_hinge_carries():
 
 
 @pytest.mark.parametrize("angle", (1.5, 2.5))
-def test_a_loop_is_closed_the_right_way_round(angle):
-    """From links that lie stretched out: the slider neither upside down nor its joints wound up."""
+def test_slider_crank_start_is_upright_without_extra_turns(angle):
+    """The search starts with all links in line. The slider must not be upside down, no joint beyond one turn."""
     q, _ = slider_crank().start({"motor": angle})
     close(jnp.sum(q), 0.0, 1e-10)
     assert np.all(np.abs(np.asarray(q)) < 2 * np.pi)
 
 
-def test_a_disc_rolls_as_in_the_gallery():
+def test_rolling_disc_matches_the_gallery():
     gallery = uk.systems.RollingDisk()
     disc = uk.Body(1.0, inertia=(0.01, 0.02, 0.01))
     mechanism = uk.Mechanism({"disc": disc}, {"table": Rolling("ground", "disc", radius=0.2)})
@@ -335,7 +337,7 @@ def test_a_disc_rolls_as_in_the_gallery():
         R = jnp.stack([across, axis, jnp.cross(across, axis)], axis=1)
         return jnp.concatenate([q[:3], quaternion_of(R)])
 
-    # The direction in which φ counts is the gallery's own: the velocity of the axis' turning decides.
+    # The sign of φ is that of the gallery: it follows from the angular velocity of the axis.
     level, _, axis = gallery.frame(q)
     Q, omega = place(q), v[3] * jnp.array([0.0, 0.0, 1.0]) + v[4] * level + v[5] * axis
     close(mechanism.position_residual(0.0, Q), np.zeros(1), 1e-12)
@@ -354,7 +356,7 @@ def test_a_ball_rolls_down_a_plane():
     close(found[:3], [5 / 7 * 9.81 * np.sin(slope), 0, 0], 1e-12)
 
 
-def test_a_knife_edge_is_the_gallerys():
+def test_knife_edge_matches_the_sleigh_of_the_gallery():
     gallery = uk.systems.ChaplyginSleigh()
     a, m, I = (float(x) for x in (gallery.a, gallery.m, gallery.J))
     sleigh = uk.Body(m, inertia=(0, 0, I))
@@ -367,9 +369,8 @@ def test_a_knife_edge_is_the_gallerys():
 
 
 @pytest.mark.parametrize(("creep", "rate"), ((None, 5e-4), (3.0, 2.0)))
-def test_what_acts_along_joints(creep, rate):
-    """A slide with a spring, a damper, a motor's inertia and friction; a strut between the ground and the same body,
-    which is a second spring."""
+def test_forces_of_springs_dampers_friction_and_struts_match_closed_form(creep, rate):
+    """A slide with a spring, a damper, an armature inertia and friction, and a strut that acts as a second spring."""
     along = {"stiffness": 30.0, "rest": 0.1, "damping": 2.0, "armature": 0.5, "friction": 0.7, "creep": creep}
     joints = {
         "slide": Prismatic("ground", "box", axis="x", **along),
@@ -388,7 +389,7 @@ def test_what_acts_along_joints(creep, rate):
 
 
 @pytest.mark.slow
-def test_springs_of_attitudes_pull_by_their_angle_and_their_energy():
+def test_rotational_spring_forces_are_the_energy_gradient_and_grow_with_the_angle():
     rest = np.array([0.1, -0.2, 0.3, *quaternion_of_angles(jnp.array([0.3, 0.5, -0.4]))])
     joints = {
         "ball": Spherical("ground", "a", stiffness=3.0, rest=rest[3:], turn=(0.1, 0.2, 0.3)),
@@ -416,8 +417,8 @@ def test_springs_of_attitudes_pull_by_their_angle_and_their_energy():
     np.testing.assert_allclose(ball(0.0, turned[:4], np.zeros(3)).Q, (0, 0, -9.0), atol=1e-12)
 
 
-def test_couplings():
-    """A wheel that drives another by gears and a follower by a cam, while a third is moved as it is told."""
+def test_gear_cam_and_drive_accelerations_match_closed_form():
+    """A wheel drives another by gears and a follower by a cam; a third wheel has a prescribed motion."""
     wheel = uk.Body(1.0, inertia=(0.1, 0.1, 0.2))
     bodies = {"first": wheel, "second": wheel, "follower": uk.Body(0.5), "told": wheel}
     joints = {
@@ -455,8 +456,8 @@ def test_couplings():
             close(found[names.index("dfollower_x")], slope * expected + bend * rate**2, 1e-10)
 
 
-def test_points_on_things():
-    """A bead on a line, one on a sphere, and one at a distance, which is the same sphere."""
+def test_points_on_a_line_on_a_surface_and_at_a_distance():
+    """A bead on a line, a point on a sphere, and a point at a fixed distance, which is the same sphere."""
     bodies = {"bead": uk.Body(1.0), "marble": uk.Body(1.0), "bob": uk.Body(1.0)}
     joints = {
         "wire": PointOnLine("ground", "bead", axis=(1, 0, -1)),
@@ -470,7 +471,7 @@ def test_points_on_things():
         for name, _ in mechanism.coordinates
     ]
     v = [{"dmarble_y": 1.0, "dbob_y": 1.0}.get(name, 0.0) for name in names]
-    # Point masses have no inertia to turn.
+    # Point masses have no moments of inertia.
     with pytest.raises(ValueError, match="not unique"):
         uk.constrained_motion(mechanism(0.0, q, v))
     heavy = eqx.tree_at(lambda m: [body.inertia for body in m.bodies.things], mechanism, [jnp.full(3, 0.1)] * 3)
@@ -480,7 +481,7 @@ def test_points_on_things():
         close([found[f"d{name}_x"], found[f"d{name}_y"], found[f"d{name}_z"]], [-0.5, 0, -9.81], 1e-12)
 
 
-def test_every_number_has_a_name_and_a_derivative():
+def test_parameters_have_names_and_derivatives():
     joints = {"motor": Revolute("ground", "crank"), "pin": Revolute("crank", "rod", at=(0.1, 0, 0))}
     mechanism = uk.Mechanism({"crank": rod(0.1), "rod": rod(0.3)}, joints, gravity=(0, -9.81, 0))
     q, v = np.array([0.4, 0.7]), np.array([10.0, -3.0])
@@ -503,7 +504,7 @@ def test_every_number_has_a_name_and_a_derivative():
     assert float(value[place.index]) == 0.1
 
 
-def test_what_a_mechanism_remembers_is_no_part_of_it():
+def test_cached_data_of_a_mechanism_is_not_part_of_its_pytree():
     mechanism = slider_crank()
     structure = jax.tree.structure(mechanism)
     assert flat_of(mechanism) is flat_of(mechanism) and mechanism.dynamics is mechanism.dynamics
@@ -512,7 +513,7 @@ def test_what_a_mechanism_remembers_is_no_part_of_it():
         assert same is mechanism or flat_of(same) is not flat_of(mechanism)
 
 
-def test_leaves_that_change_are_found_again():
+def test_cached_leaves_are_updated_after_a_change():
     class Listed(FlattenedOnce):
         numbers: list[float]
 
@@ -530,7 +531,7 @@ def test_leaves_that_change_are_found_again():
     assert flat_of(listed).leaves == [1.0, 2.0]
 
 
-def test_what_is_held_stays():
+def test_project_does_not_change_fixed_coordinates():
     free = uk.MassForce(np.eye(2), np.zeros(2))
     ring = uk.System(free, uk.Holonomic(lambda t, q: q @ q - 1), coordinates=(("x", "m"), ("y", "m")))
     q, v = uk.project(ring, 0.0, [0.6, 0.7], [0.3, 0.0], fixed=("x",))
@@ -554,7 +555,7 @@ class Unread(Revolute):
 
 
 class Turntable(Revolute):
-    """A hinge whose place moves by itself."""
+    """A hinge whose pose depends on time."""
 
     def transform(self, t, q):
         return self.axis.turn(q[0] + t), jnp.zeros(3)
@@ -655,7 +656,7 @@ MISTAKES = (
 )
 
 
-def test_a_start_takes_any_kind_of_number():
+def test_start_accepts_numbers_of_any_type():
     arm = uk.Mechanism({"a": rod(1.0), "b": rod(1.0)}, {"j": Revolute("ground", "a"), "k": Revolute("a", "b")})
     for two in (2, np.float32(2), np.array([2.0]), [2], jnp.array(2)):
         q, v = arm.start({"k": two}, {"j": two})
@@ -663,8 +664,8 @@ def test_a_start_takes_any_kind_of_number():
         close(v, [2, 0], 0)
 
 
-def test_constraints_of_ones_own():
-    """An arm of two rods whose tip slides on a ceiling: named, started, projected, and pushed by it."""
+def test_user_constraint_on_a_mechanism():
+    """The tip of an arm of two rods slides on a ceiling: names, start, projection, and reactions."""
     arm = uk.Mechanism({"a": rod(1.0), "b": rod(1.0)}, ARM, gravity=(0, -9.81, 0))
     tip = lambda q: arm.pose(q)["b"].p[1] + arm.pose(q)["b"].R[1, 0]
     ceiling = uk.Holonomic(lambda t, q: tip(q) - 1.2, name="ceiling")
@@ -678,8 +679,8 @@ def test_constraints_of_ones_own():
     close([v[0], slope @ v], [0.5, 0.0], 1e-12)
     motion = uk.constrained_motion(bound(0.0, q, v))
     force = motion.constraint_force / slope
-    close(force[0], force[1], 1e-9)  # one push up or down at the tip
-    # It acts along coordinates, as motors do.
+    close(force[0], force[1], 1e-9)  # one vertical force at the tip
+    # The constraint force acts along the coordinates, as motors do.
     found = bound.reactions(0.0, q, v)
     close(found["j"].moment[2], motion.constraint_force[0], 1e-9)
     close(found["k"].moment[2], motion.constraint_force[1], 1e-9)
@@ -697,12 +698,12 @@ def hinged(**more):
 
 
 def on(more):
-    """A mechanism with one more joint, at its reference pose."""
+    """Evaluate a mechanism with one more joint, at its reference pose."""
     bodies, joints = {"a": BODY, "b": BODY}, {"j": Revolute("ground", "a"), "k": Revolute("ground", "b")}
     return uk.Mechanism(bodies, joints | {"more": more})(0.0, np.zeros(2), np.zeros(2))
 
 
 @pytest.mark.parametrize(("mistake", "message"), MISTAKES)
-def test_a_mistake_is_told(mistake, message):
+def test_bad_input_raises(mistake, message):
     with pytest.raises(ValueError, match=message):
         mistake()

@@ -1,4 +1,4 @@
-"""Meshes that robots' files name are found, and drawn by lines that lie on them."""
+"""Meshes named by robot files are located, and drawn by lines on their surface."""
 
 from pathlib import Path
 from typing import Any
@@ -10,11 +10,11 @@ import ukjax as uk
 from ukjax._mechanism.mesh import RIBS
 
 HALF = np.array([1.0, 0.5, 2.0])
-"""Of a box."""
+"""Half lengths of the edges of a box."""
 
 
 def box(path: Path) -> Path:
-    """The twelve triangles of a box around the origin, as text."""
+    """Write a box around the origin as twelve triangles, in text form."""
     triangles = []
     for axis in range(3):
         u, v = np.eye(3)[axis - 2], np.eye(3)[axis - 1]
@@ -65,7 +65,7 @@ def points(mechanism: Any, angle: float = 0.0) -> np.ndarray:
         ("package://arm/meshes/box.stl", "arm/meshes/box.stl", "arm/urdf"),
     ],
 )
-def test_a_box_is_drawn_where_it_is(tmp_path, name, there, urdf):
+def test_lines_of_a_box_lie_on_its_surface_in_any_pose(tmp_path, name, there, urdf):
     box(tmp_path / there)
     mechanism = robot(tmp_path / urdf, name, z=0.3)
     found = points(mechanism)
@@ -76,7 +76,7 @@ def test_a_box_is_drawn_where_it_is(tmp_path, name, there, urdf):
     np.testing.assert_allclose(turned, found @ np.array([[0, 1, 0], [-1, 0, 0], [0, 0, 1]]), rtol=0, atol=1e-15)
 
 
-def test_a_file_that_is_mended_is_read_again(tmp_path):
+def test_mesh_file_is_read_again_after_it_was_corrected(tmp_path):
     (tmp_path / "box.stl").write_text("solid box")
     mechanism = robot(tmp_path, "box.stl")
     with pytest.warns(UserWarning, match="not drawn"):
@@ -85,17 +85,17 @@ def test_a_file_that_is_mended_is_read_again(tmp_path):
     assert len(points(mechanism))
 
 
-def test_a_ball_is_drawn_by_circles(tmp_path):
+def test_lines_of_a_ball_are_circles(tmp_path):
     import trimesh
 
     trimesh.creation.icosphere(subdivisions=4, radius=2.0).export(tmp_path / "ball.obj")
     found = points(robot(tmp_path, "ball.obj")) / 0.1
     np.testing.assert_allclose(np.linalg.norm(found, axis=1), 2, rtol=5e-3)
-    for share in RIBS:  # across its longest axis, which of a ball is any
+    for share in RIBS:  # across the longest axis; for a ball it may be any axis
         assert any(np.sum(np.abs(found[:, axis] - 2 * (2 * share - 1)) < 0.02) > 10 for axis in range(3))
 
 
-def test_mjcf_says_where_its_meshes_are(tmp_path):
+def test_meshdir_of_mjcf_is_used(tmp_path):
     box(tmp_path / "assets" / "box.stl")
     (tmp_path / "one.xml").write_text(
         """<mujoco><compiler meshdir="assets"/><asset><mesh name="box" file="box.stl" scale="0.1 0.1 0.1"/></asset>
@@ -119,7 +119,7 @@ def test_mjcf_says_where_its_meshes_are(tmp_path):
         ("empty.dae", "<a/>", "cannot be read"),
     ],
 )
-def test_what_cannot_be_drawn_is_said_once(tmp_path, name, content, why):
+def test_mesh_that_cannot_be_drawn_gives_one_warning(tmp_path, name, content, why):
     if content is not None:
         (tmp_path / name).write_text(content)
     mechanism = robot(tmp_path, name)

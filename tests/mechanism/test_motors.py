@@ -1,4 +1,4 @@
-"""Motors of mechanisms: laws, limits and reports, beside MuJoCo and closed forms."""
+"""Motors of mechanisms: control laws, limits and reports, against MuJoCo and closed forms."""
 
 import re
 from typing import Any
@@ -53,7 +53,7 @@ def pair(request, tmp_path_factory):
     return robot, model, mujoco.MjData(model)
 
 
-def test_forces_are_those_of_mujoco(pair):
+def test_motor_forces_match_mujoco(pair):
     robot, model, data = pair
     motors, random = robot.motors(), np.random.default_rng(0)
     force, of_motors_at = eqx.filter_jit(motors.force), eqx.filter_jit(motors.motor_force)
@@ -66,7 +66,7 @@ def test_forces_are_those_of_mujoco(pair):
             force(jnp.zeros(()), jnp.array(q), jnp.array(v), jnp.array(u)), data.qfrc_actuator, rtol=1e-13, atol=1e-13
         )
         of_motors = of_motors_at(jnp.zeros(()), jnp.array(q), jnp.array(v), jnp.array(u))
-        # MuJoCo limits the force of the joint, actuatorfrcrange, where we limit that of its only motor.
+        # MuJoCo limits the total force of the joint (actuatorfrcrange); ukjax limits that of its only motor.
         expected_force = np.clip(data.actuator_force, *np.asarray(motors.force_limits).T)
         np.testing.assert_allclose(of_motors.force, expected_force, rtol=1e-13, atol=1e-13)
         saturated += of_motors.saturated
@@ -79,7 +79,7 @@ def test_forces_are_those_of_mujoco(pair):
     assert [n > 0 for n in saturated] == [expected.get(name, name == "motor_2") for name in names]
 
 
-def test_units_of_inputs(pair):
+def test_inputs_of_motors_have_units(pair):
     robot, _, _ = pair
     units = dict(robot.motors().inputs)
     expected = {"pull": "N m", "angle": "rad", "damped": "rad", "rate": "m/s", "brake": "", "mixed": ""}
@@ -106,8 +106,8 @@ def test_a_position_servo_swings_about_its_target(servo):
     np.testing.assert_allclose(motion.motors.force[:, 0], 18 * (0.5 - 2 * motion.q[:, 0]), atol=1e-12)
 
 
-def test_a_limited_force_and_its_derivatives(servo):
-    """Constant force 10 N times the gear until x = (u − 10/kp)/2, then an oscillation: x(0.3) by hand."""
+def test_motion_with_a_force_limit_and_its_derivative_match_closed_form(servo):
+    """The force is 10 N times the gear until x = (u − 10/kp)/2; then an oscillation. x(0.3) in closed form."""
 
     def at_end(u, **options):
         return uk.simulate(servo.driven(servo.motors(jnp.array([u]))), [0.0], [0.0], [0.0, 0.3], **options)
@@ -127,14 +127,14 @@ def test_a_limited_force_and_its_derivatives(servo):
     np.testing.assert_allclose(slope, (by_hand(1 + h) - by_hand(1 - h)) / (2 * h), rtol=1e-3)
 
 
-def test_steps_take_inputs_of_motors(servo):
+def test_step_accepts_inputs_of_motors(servo):
     robot = servo.driven(servo.motors())
     state = uk.initial_state(robot, [[0.0], [0.1]], [[0.0], [0.0]])
     state = uk.step(robot, state, 0.1, u=[[0.5], [0.2]], steps=100)
     np.testing.assert_allclose(state.q[:, 0], [0.25 * (1 - np.cos(0.6)), 0.1], atol=1e-8)
 
 
-def test_gains_are_parameters(servo):
+def test_derivative_by_a_motor_gain_matches_closed_form(servo):
     """The frequency is 2 √(kp/m): the derivative of x by kp in closed form."""
     robot = servo.driven(servo.motors({"servo": 0.5}))
 
@@ -147,14 +147,14 @@ def test_gains_are_parameters(servo):
     np.testing.assert_allclose(jax.grad(end)(18.0), 0.25 * np.sin(2.4) * 0.4 * 6 / 36, rtol=1e-8)
 
 
-def test_linearize_sees_the_gain_of_a_servo(servo):
+def test_linearize_contains_the_gain_of_a_servo(servo):
     linear = uk.linearize(servo.driven(servo.motors()), [0.0])
     np.testing.assert_allclose(linear.A, [[0, 1], [-36, 0]], atol=1e-12)
     np.testing.assert_allclose(linear.B, [[0], [18]], atol=1e-12)
     assert linear.inputs == (("servo", "m"),)
 
 
-def test_limits_of_a_urdf(tmp_path):
+def test_effort_and_velocity_limits_of_a_urdf(tmp_path):
     path = tmp_path / "robot.urdf"
     link = '<inertial><mass value="2"/><inertia ixx="1" iyy="1" izz="1" ixy="0" ixz="0" iyz="0"/></inertial>'
     path.write_text(
@@ -185,7 +185,7 @@ SMALL = """<mujoco><worldbody><body><joint name="a" axis="0 1 0" {}/><geom size=
         ('actuatorfrcrange="-1 1"', '<motor joint="a"/><motor joint="a"/>', "actuatorfrcrange limits several forces"),
     ),
 )
-def test_what_no_motor_models_is_said(joint, actuator, reason, tmp_path):
+def test_unsupported_actuator_gives_a_warning(joint, actuator, reason, tmp_path):
     path = tmp_path / "robot.xml"
     path.write_text(SMALL.format(joint, actuator))
     with pytest.warns(UserWarning, match=re.escape(reason)):
@@ -195,7 +195,7 @@ def test_what_no_motor_models_is_said(joint, actuator, reason, tmp_path):
         robot.motors()
 
 
-def test_a_motor_without_a_name_takes_none_from_the_file(tmp_path):
+def test_default_name_of_a_motor_does_not_repeat_a_name_of_the_file(tmp_path):
     path = tmp_path / "robot.xml"
     path.write_text(SMALL.format("", '<motor joint="a" gear="2"/><motor name="motor_1" joint="a" gear="3"/>'))
     with pytest.warns(UserWarning, match="<tendon>"):
@@ -224,11 +224,11 @@ def on_a_cylindrical_joint():
         (on_a_cylindrical_joint, "must be on a joint with one coordinate, and 'rail' has 2"),
     ),
 )
-def test_mistakes(wrong, message):
+def test_bad_actuators_raise(wrong, message):
     with pytest.raises(uk.InputError, match=message):
         wrong()
 
 
-def test_inputs_of_another_number(servo):
+def test_wrong_number_of_inputs_raises(servo):
     with pytest.raises(uk.InputError, match=r"law must have shape \(1,\), one entry per motor, got shape \(2,\)"):
         uk.simulate(servo.driven(servo.motors([1.0, 2.0])), [0.0], [0.0], [0.0, 1.0])

@@ -1,4 +1,4 @@
-"""What joints carry: unique components against closed forms, the others against the least-norm solution by NumPy."""
+"""Reactions of joints: unique components against closed forms, others against the least-norm solution by NumPy."""
 
 import jax
 import jax.numpy as jnp
@@ -30,8 +30,10 @@ def skew(r):
 
 
 def of_door(mass, speed):
-    """Least reactions of the door at angle 0 that turns at this speed, and which of them are unique: 12 unknowns, of
-    which Newton's and Euler's equations and the freedom of the hinges are 8 equations."""
+    """Return least-norm reactions of the door at angle 0 with this speed, and which of them are unique.
+
+    The 12 unknowns satisfy 8 equations: those of Newton and Euler, and the zero moments about the hinge axis.
+    """
     points = [np.array([0, 0, z]) for z in HEIGHTS]
     push = mass * (-(speed**2) * CENTRE * [1, 1, 0] - G)
     rows = np.zeros((8, 12))
@@ -48,9 +50,11 @@ def of_door(mass, speed):
     return unit * (np.linalg.pinv(rows * unit) @ known), np.all(np.abs(free) < 1e-9, axis=0)
 
 
-def test_a_door_on_two_hinges():
-    """Its weight is shared evenly, in absolute coordinates; sums are those of Newton's equation. The door in joint
-    coordinates is below, in other units."""
+def test_reactions_of_a_door_on_two_hinges():
+    """In absolute coordinates, the weight is shared evenly, and sums satisfy Newton's equation.
+
+    A test below has the door in joint coordinates, in other units.
+    """
     expected, unique = of_door(MASS, 2.0)
     assert not np.all(unique) and np.any(unique)
     found = door().in_absolute().reactions(0.0, [0, 0, 0, 1.0, 0, 0, 0], [0, 0, 0, 0, 0, 2.0])
@@ -89,8 +93,8 @@ def four_bar(gear=False):
     return uk.Mechanism(bodies, {**joints, **more}, (0, -9.81, 0))
 
 
-def test_a_plane_four_bar_determines_what_acts_in_its_plane():
-    """The forces of a parallelogram in its plane by Newton's equations of its links, on a redundant mechanism."""
+def test_in_plane_reactions_of_a_planar_four_bar_are_unique():
+    """The in-plane forces of a parallelogram, by Newton's equations of its links; the mechanism has redundant rows."""
     mechanism = four_bar()
     q, v = np.array([1.2, -1.2, 1.2]), np.array([2.0, -2.0, 2.0])
     acceleration = np.asarray(uk.constrained_motion(mechanism(0.0, q, v)).acceleration)
@@ -99,22 +103,22 @@ def test_a_plane_four_bar_determines_what_acts_in_its_plane():
         assert list(reaction.force_is_unique) == [True, True, False]
         assert list(reaction.moment_is_unique) == [False, False, True]
         np.testing.assert_allclose([reaction.force[2], *reaction.moment], 0, atol=1e-9)
-    # The rod moves in a circle without turning; what its ends carry and its weight are its mass times acceleration.
+    # The coupler moves on a circle without turning: forces at its ends and its weight equal mass times acceleration.
     along, across = np.array([np.cos(1.2), np.sin(1.2)]), np.array([-np.sin(1.2), np.cos(1.2)])
     of_rod = 0.5 * (acceleration[0] * across - 4.0 * along) + [0, 9.81]
     lower, upper = (np.asarray(found[name].force[:2]) for name in ("lower", "upper"))
     np.testing.assert_allclose(lower - upper, of_rod, atol=1e-9)
-    # It does not turn, so that no moment acts about its centre: both ends carry the same across it.
+    # The moment about its centre is zero, so that the forces across it at both ends are equal.
     np.testing.assert_allclose(lower[1], -upper[1], atol=1e-9)
 
 
 @pytest.mark.slow
-def test_a_gear_that_repeats_what_a_loop_does_takes_a_share():
+def test_redundant_gear_in_a_loop_carries_a_share_of_the_moment():
     """Both cranks satisfy the equations of Newton and Euler with the moment of the gear, which is not unique."""
     found = four_bar(True).reactions(0.0, [1.2, -1.2, 1.2, 1.2], [2.0, -2.0, 2.0])
     assert not found["right"].moment_is_unique[2] and not found["left"].moment_is_unique[2]
     end = 0.5 * np.array([np.cos(1.2), np.sin(1.2), 0])
-    alpha = -9.81 * np.cos(1.2) / (2 * (0.02 + 0.25**2) + 0.5**2)  # the cranks turn, the coupler moves with their ends
+    alpha = -9.81 * np.cos(1.2) / (2 * (0.02 + 0.25**2) + 0.5**2)  # the cranks turn; the coupler moves with their ends
     acceleration = alpha * np.cross([0, 0, 1], end / 2) - 4.0 * end / 2
     for foot, far in (
         (found["left"], -np.asarray(found["lower"].force)),
@@ -128,7 +132,7 @@ def test_a_gear_that_repeats_what_a_loop_does_takes_a_share():
 
 @pytest.mark.slow
 def test_reactions_of_a_determinate_mechanism_are_unique():
-    """A post on the ground with a slide: the wrench of the weight."""
+    """A post on the ground with a slide: reactions are those of statics with the damper's force."""
     bodies = {"post": uk.Body(2.0, (0.1, 0, 0.5)), "block": uk.Body(3.0, (0, 0, 0))}
     joints = {"foot": Fixed("ground", "post"), "slide": Prismatic("post", "block", at=(0, 0, 1), axis="x", damping=2.0)}
     mechanism = uk.Mechanism(bodies, joints)

@@ -1,4 +1,4 @@
-"""Angles of joints that close loops, or are rows in absolute coordinates, counted over turns: against closed forms."""
+"""Angles that are counted over several turns, for joints that close loops or are rows: against closed forms."""
 
 import diffrax
 import equinox as eqx
@@ -15,16 +15,16 @@ CLOSELY: dict = dict(dt=0.05, solver=diffrax.Dopri8())
 
 
 def in_form(bodies, plain, joints, form, gravity=(0, 0, 0)):
-    """With these joints as they are, or as what closes loops beside ``plain`` ones."""
+    """Build a mechanism with ``joints`` as tree joints, or as joints that close loops in parallel to ``plain`` ones."""
     return uk.Mechanism(bodies, (plain if form == "closing" else {}) | joints, gravity)
 
 
 def wound(form):
     """A wheel on a spring that turns at 1 rad/s and moves a follower by a spiral cam.
 
-    In joint coordinates it also drives a wheel by a gear, three times as fast.
+    In joint coordinates, the wheel also drives a second wheel by a gear, three times as fast.
     """
-    geared = form == "joint"  # tests below have gears whose wheels have bearings that close loops
+    geared = form == "joint"  # tests below have gears with wheels whose bearings close loops
     stiffness = 0.2 + 9 * 0.2 * geared + 0.5 * 0.01**2
     bodies = {"first": WHEEL, "follower": uk.Body(0.5, inertia=(0.1, 0.1, 0.1))}
     plain = {"a": Planar("ground", "first"), "c": Planar("ground", "follower")}
@@ -48,8 +48,8 @@ def read(mechanism, q, names):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("form", ("joint", "closing"))
-def test_a_spring_gears_and_a_cam_over_many_turns(form):
-    """Four turns of the first wheel, twelve of the second, forth and back: x = x₀ cos t."""
+def test_spring_gear_and_cam_over_several_turns_match_closed_form(form):
+    """The first wheel turns four times, the second twelve times, forward and back: x = x₀ cos t."""
     mechanism, ts, x0 = wound(form), np.linspace(0, 4, 9), 8 * np.pi
     q, v = mechanism.start({"one": x0})
     found = uk.simulate(mechanism, q, v, ts, **CLOSELY)
@@ -57,7 +57,7 @@ def test_a_spring_gears_and_a_cam_over_many_turns(form):
     angles = read(mechanism, found.q, ("one", "rod", "two") if form == "joint" else ("one", "rod"))
     exact = np.stack([x, 0.01 * x, 0.1 - 3 * x], axis=1)[:, : angles.shape[1]]
     np.testing.assert_allclose(angles, exact, rtol=0, atol=1e-9)
-    # Positions are met as positions, not only their rates.
+    # Couplings are satisfied for positions, not only for their rates.
     np.testing.assert_allclose(angles[:, 1], 0.01 * angles[:, 0], rtol=0, atol=1e-12)
     np.testing.assert_allclose(angles[:, 2:] + 3 * angles[:, :1], 0.1, rtol=0, atol=1e-12)
     names = [name for name, _ in mechanism.coordinates]
@@ -68,7 +68,7 @@ def test_a_spring_gears_and_a_cam_over_many_turns(form):
 
 
 def geared(ratio, torque):
-    """A wheel that is driven by a torque, geared to one that turns on a plane, whose bearing closes a loop."""
+    """A wheel driven by a torque, geared to a wheel on a plane whose bearing closes a loop."""
     joints = {
         "b": Planar("ground", "second"),
         "one": Revolute("ground", "first"),
@@ -80,8 +80,8 @@ def geared(ratio, torque):
 
 
 @pytest.mark.slow
-def test_derivatives_over_turns():
-    """Ten turns of one wheel make 10/3 of the other, which no relation between sines knows: x = x₀ + M t²/2I."""
+def test_derivatives_over_several_turns_match_closed_form():
+    """Ten turns of one wheel are 10/3 of the other, not a whole number: x = x₀ + M t²/2I."""
     x0 = 4.0
 
     def last(torque):
@@ -114,8 +114,8 @@ def piston(angle):
 
 
 @pytest.mark.slow
-def test_a_crank_that_is_driven_moves_the_piston_as_its_closed_form():
-    """Nearly three turns: the angle is that of the drive at every sample, and so is the piston."""
+def test_piston_of_a_driven_crank_matches_closed_form():
+    """Nearly three turns: the angle at every sample is the prescribed one, and the piston position follows from it."""
     mechanism, ts = slider_crank(motor=lambda t: 0.3 + 9.0 * t), np.linspace(0, 2, 9)
     q, v = mechanism.start({"motor": 0.3}, {"motor": 9.0})
     found = uk.simulate(mechanism, q, v, ts, dt=0.02)
@@ -127,7 +127,7 @@ def test_a_crank_that_is_driven_moves_the_piston_as_its_closed_form():
 
 @pytest.mark.slow
 def test_turns_are_counted_in_absolute_coordinates():
-    """A wheel that is driven turns nearly three times."""
+    """A driven wheel turns nearly three times."""
     joints = {"motor": Revolute("ground", "wheel"), "drive": Drive("motor", motion=lambda t: 0.3 + 9.0 * t)}
     mechanism, ts = uk.Mechanism({"wheel": WHEEL}, joints).in_absolute(), np.linspace(0, 2, 9)
     angle = 0.3 + 9.0 * ts
@@ -139,8 +139,8 @@ def test_turns_are_counted_in_absolute_coordinates():
 
 
 @pytest.mark.slow
-def test_a_piston_is_where_its_drive_says_wherever_it_is_looked_for():
-    """The guide closes the loop."""
+def test_start_satisfies_a_drive_of_a_joint_that_closes_a_loop():
+    """The guide of the piston closes the loop. Start from two crank angles."""
     mechanism = slider_crank(guide=lambda t: 0.625 + 0.0 * t)
     for angle in (0.4, 1.2):
         changed = eqx.tree_at(
@@ -152,8 +152,8 @@ def test_a_piston_is_where_its_drive_says_wherever_it_is_looked_for():
         np.testing.assert_allclose(piston(found["motor"]), 0.625, rtol=0, atol=1e-12)
 
 
-def test_what_closes_a_loop_is_started_by_name():
-    """Its value and its rate, over turns where they are counted, and the coupled one with it."""
+def test_start_accepts_a_joint_that_closes_a_loop_by_name():
+    """Its angle over several turns and its rate have the requested values, and the coupled wheel follows."""
     mechanism = geared(3.0, jnp.zeros(()))
     assert mechanism.coordinates[-1] == ("two", "rad")
     q, v = mechanism.start({"two": 37.5}, {"two": 6.0})
@@ -169,8 +169,8 @@ def test_what_closes_a_loop_is_started_by_name():
 
 
 @pytest.mark.parametrize("form", ("joint", "closing"))
-def test_a_motion_that_passes_the_limits_of_a_joint_is_told(form):
-    """At 2 rad/s from 0: beyond 1 rad after half a second, wherever the angle is read."""
+def test_motion_beyond_joint_limits_gives_a_warning(form):
+    """At 2 rad/s from 0: beyond 1 rad after half a second. The angle is a coordinate, or that of a closing joint."""
     joints = {"hinge": Revolute("ground", "wheel", limits=(-0.5, 1.0))}
     mechanism = in_form({"wheel": WHEEL}, {"table": Planar("ground", "wheel")}, joints, form)
     assert vars(mechanism.joints.hinge)["limits"] == (-0.5, 1.0)

@@ -14,7 +14,7 @@ EXACT: Any = dict(rtol=1e-12, atol=1e-12)
 
 
 @pytest.mark.slow
-def test_jacobians_centre_and_momentum_are_those_of_mujoco():
+def test_jacobian_centre_of_mass_and_momentum_match_mujoco():
     mujoco = pytest.importorskip("mujoco")
     from ..against_mujoco import Compiled, loaded
 
@@ -38,7 +38,7 @@ def test_jacobians_centre_and_momentum_are_those_of_mujoco():
 
 
 def arm():
-    """Two links that turn about different axes, the second of which is off its joint."""
+    """Two links that turn about different axes; the second is not centred on its joint."""
     bodies = {
         "upper": uk.Body(2.0, (0.1, 0, 0.2), (0.1, 0.2, 0.3)),
         "lower": uk.Body(1.0, (0, 0.3, 0), (0.2, 0.1, 0.2)),
@@ -51,7 +51,7 @@ def arm():
 
 
 @pytest.mark.slow
-def test_a_jacobian_is_the_derivative_of_a_position():
+def test_jacobian_is_the_derivative_of_position():
     mechanism, q, point = arm(), jnp.array([0.7, -0.4]), jnp.array([0.1, 0.2, 0.3])
     pose = lambda q: mechanism.pose(q)["lower"]
     position = lambda q: pose(q).p + pose(q).R @ point
@@ -67,8 +67,8 @@ def test_a_jacobian_is_the_derivative_of_a_position():
     assert centre.shape == (3,)
 
 
-def test_the_momentum_of_a_free_body_is_its_own():
-    """L = R I Rᵀ ω about the centre of mass, which does not depend on where the frame of the body is."""
+def test_momentum_of_a_free_body_matches_closed_form():
+    """L = R I Rᵀ ω about the centre of mass; it does not depend on the origin of the body's frame."""
     body = uk.Body(2.0, (0.3, -0.1, 0.2), (1.0, 2.0, 3.0))
     mechanism = uk.Mechanism({"stone": body})
     q, _ = mechanism.start()

@@ -1,4 +1,4 @@
-"""A page in headless Chromium: what it draws after what is done to it."""
+"""A page in headless Chromium: its pictures after actions on it."""
 
 import html
 import json
@@ -41,19 +41,19 @@ document.body.append(result);
 
 
 def with_actions(page: str, actions: str) -> str:
-    """The page with a script that acts on it and writes what it found."""
+    """Return the page with a script that acts on it and writes its results."""
     return page.replace("</body>", SCRIPT.replace("ACTIONS", actions) + "</body>")
 
 
 def in_browser(page: str, actions: str, folder: Path) -> dict:
-    """What is found after the actions, JavaScript that calls ``slide(id, value)`` and ``shot()``."""
+    """Return the results of the actions, JavaScript that calls ``slide(id, value)`` and ``shot()``."""
     path = folder / "acted.html"
     path.write_text(with_actions(page, actions), encoding="utf-8")
     return visited(path.as_uri())
 
 
 def visited(address: str) -> dict:
-    """What the script of ``with_actions`` found at an address, with no other host reachable."""
+    """Return the results of the script of ``with_actions`` at an address, with no other host reachable."""
     browser = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
     if browser is None:
         pytest.skip("needs chromium")

@@ -1,4 +1,4 @@
-"""Contacts in figures and pages: impacts, intervals of contact, forces, and the points that touch."""
+"""Contacts in figures and pages: impacts, intervals of contact, forces, and contact points."""
 
 import base64
 from typing import Any
@@ -14,7 +14,7 @@ from ukjax.contacts import Contact, Plane, Sphere
 from .test_view import drawn, held
 
 FIRST = np.sqrt(1.8 / 9.81)
-REST = 3 * FIRST  # where the impacts with restitution 1/2 accumulate
+REST = 3 * FIRST  # time at which impacts with restitution 1/2 accumulate
 
 
 @pytest.fixture(scope="module")
@@ -45,11 +45,11 @@ def test_histories_show_impacts_intervals_and_forces_of_contact(ball):
     np.testing.assert_array_equal(np.asarray(marks[0].get_xdata()), times)
 
 
-def test_the_page_marks_the_points_that_touch(ball, tmp_path):
+def test_page_marks_contact_points(ball, tmp_path):
     view = uk.view(ball)
     motion = held(view.page)
     touching = np.frombuffer(base64.b64decode(motion["touching"]), "<f4").reshape(151, 2, 3)
-    assert np.isnan(touching[:, 0]).all()  # a stop has no place
+    assert np.isnan(touching[:, 0]).all()  # a stop has no position
     seen: Any = np.isfinite(touching[:, 1]).all(axis=1)
     resting: Any = np.asarray(ball.t) > REST
     assert seen[resting].all()
@@ -60,8 +60,8 @@ def test_the_page_marks_the_points_that_touch(ball, tmp_path):
     assert last["dots"] == start["dots"] + 1
 
 
-def test_points_of_contact_of_shapes_on_moving_bodies():
-    """Two balls on bodies that turn: the point is on the line of their centres, at the radius of each."""
+def test_contact_points_of_spheres_on_moving_bodies():
+    """Two balls on rotating bodies: the point is on the line of centres, at the radius of each ball."""
     joints = {
         "a": uk.joints.Revolute("ground", "a", axis=(1, 2, 3)),
         "b": uk.joints.Revolute("a", "b", axis=(0, 1, 1), at=(0.3, 0.2, 0.1)),

@@ -1,4 +1,4 @@
-"""Sliders that simulate again: the motions, the page and its server, and the moving picture in SVG."""
+"""Sliders that simulate again: motions, the page and its server, and the animated SVG."""
 
 import contextlib
 import json
@@ -32,7 +32,7 @@ def pendulum():
 
 @contextlib.contextmanager
 def serving(exploration):
-    """The address of the page, while it is served."""
+    """Yield the address of the page while it is served."""
     with server_of(exploration, 0) as server:
         thread = threading.Thread(target=server.serve_forever, args=(0.05,))
         thread.start()
@@ -43,14 +43,14 @@ def serving(exploration):
             thread.join()
 
 
-def test_the_sliders_are_parameters_and_independent_coordinates(pendulum):
+def test_sliders_are_parameters_and_independent_coordinates(pendulum):
     found = {slider.name: slider[1:] for slider in pendulum.sliders}
-    assert list(found) == ["m", "length", "g", "y", "dy"]  # x follows from y where the rod is level
+    assert list(found) == ["m", "length", "g", "y", "dy"]  # x follows from y at a level rod
     assert found["length"] == (1.0, 0.5, 2.0) and found["y"] == (0.0, -np.pi, np.pi)
 
 
-def test_a_slider_changes_the_motion(pendulum):
-    """The rod has its new length, the slider's coordinate is kept, and v² = 2 g (y₀ − y) holds with the new g."""
+def test_sliders_change_the_motion(pendulum):
+    """The rod has the new length, the coordinate of its slider is met, and v² = 2 g (y₀ − y) with the new g."""
     motion = pendulum.motion(length=0.7, g=3.0, y=0.2)
     assert motion.finished and float(motion.model.length) == 0.7
     np.testing.assert_allclose(np.linalg.norm(motion.q, axis=1), 0.7, rtol=0, atol=1e-9)
@@ -63,7 +63,7 @@ def test_a_slider_changes_the_motion(pendulum):
         pendulum.motion(length=0.5, y=3.0)
 
 
-def test_what_cannot_be_explored_is_refused():
+def test_bad_input_of_explore_raises():
     pendulum = uk.systems.Pendulum()
     bare = uk.System(uk.MassForce([[1.0]], [0.0]))
     refused: tuple[tuple[Any, dict[str, Any], str], ...] = (
@@ -81,7 +81,7 @@ def test_what_cannot_be_explored_is_refused():
             uk.explore(system, **arguments)
 
 
-def test_the_server_answers_this_machine_and_ends(pendulum):
+def test_server_answers_only_this_machine_and_stops(pendulum):
     def answer(path, host=None):
         request = urllib.request.Request(urllib.parse.urljoin(address, path), headers={"Host": host} if host else {})
         try:
@@ -106,8 +106,8 @@ def test_the_server_answers_this_machine_and_ends(pendulum):
         socket.create_connection(("127.0.0.1", port))
 
 
-def test_the_picture_in_svg_moves_with_the_motion(pendulum):
-    """The bob of each frame is at its place on a circle about the pivot; nothing is loaded."""
+def test_animated_svg_shows_the_motion(pendulum):
+    """In each frame the bob is on a circle about the pivot, at its position. The picture loads nothing."""
     motion = pendulum.motion()
     picture = ElementTree.fromstring(moving_picture(motion))
     name = "{http://www.w3.org/2000/svg}"
@@ -121,7 +121,7 @@ def test_the_picture_in_svg_moves_with_the_motion(pendulum):
     assert not any("href" in key or key == "src" for element in picture.iter() for key in element.attrib)
 
 
-def test_in_a_notebook_it_is_a_widget(pendulum):
+def test_widget_of_a_notebook_updates_the_picture(pendulum):
     pytest.importorskip("ipywidgets")
     picture, sliders = pendulum.widget().children
     before = picture.value
@@ -132,7 +132,7 @@ def test_in_a_notebook_it_is_a_widget(pendulum):
 
 
 @pytest.mark.slow
-def test_a_slider_of_the_page_changes_the_picture(pendulum, monkeypatch):
+def test_sliders_of_the_page_change_the_picture(pendulum, monkeypatch):
     actions = """
     element("when").value = 0.4;
     slide("when", 0.4); await shot();

@@ -1,4 +1,4 @@
-"""Figures and animations: what is on them, and that files come whole or not at all."""
+"""Figures and animations: their content, and that files are written completely or not at all."""
 
 from typing import Any, ClassVar
 
@@ -13,7 +13,7 @@ from ukjax.systems import AbstractMechanism, Parameter, parameter
 
 
 class Crane(AbstractMechanism):
-    """A load on two ropes' ends, moved by two motors of different units."""
+    """A load on two ropes, moved by two motors with different units."""
 
     m: Parameter = parameter(2.0)
     end: ClassVar[float] = 1.0
@@ -67,8 +67,8 @@ def test_histories_show_the_controls_with_their_units(crane):
     assert line.get_label() == "winch"
 
 
-def test_histories_of_a_system_that_is_not_of_the_gallery():
-    """Twelve coordinates of one unit, no control, no energy, no names: no two curves look the same."""
+def test_histories_of_a_user_defined_system():
+    """Twelve coordinates with one unit, without control, energy or names: all curves look different."""
     system = uk.System(uk.MassForce(np.eye(12), lambda t, q, v: -q))
     motion = uk.simulate(system, np.arange(12.0), np.zeros(12), jnp.linspace(0, 1, 5), dt=0.05)
     figure = uk.plot.histories(motion)
@@ -76,7 +76,7 @@ def test_histories_of_a_system_that_is_not_of_the_gallery():
     assert len({(line.get_color(), line.get_linestyle()) for line in lines}) == len(lines) == 12
     forces, residuals = figure.axes[1], figure.axes[2]
     assert [text.get_text() for ax in (forces, residuals) for text in ax.texts] == ["no constraints"] * 2
-    assert not forces.get_lines()  # of rounding
+    assert not forces.get_lines()  # forces that are only rounding
     rubbing = uk.System(uk.MassForce(np.eye(1), lambda t, q, v: -q), nonideal=lambda t, q, v: -v)
     motion = uk.simulate(rubbing, np.ones(1), np.zeros(1), jnp.linspace(0, 1, 5))
     assert uk.plot.histories(motion).axes[1].get_lines()
@@ -102,7 +102,7 @@ def test_published_runs_are_overlaid_by_name(crane):
 
 
 @pytest.mark.slow
-def test_gif_has_its_frames(crane, tmp_path):
+def test_gif_has_all_frames(crane, tmp_path):
     path = uk.plot.save_animation(uk.plot.animate(crane), tmp_path / "crane.gif")
     film: Any
     with Image.open(path) as film:
@@ -110,7 +110,7 @@ def test_gif_has_its_frames(crane, tmp_path):
         film.seek(0)
         first = np.asarray(film.convert("L"), int)
         film.seek(99)
-        assert np.abs(np.asarray(film.convert("L"), int) - first).max() > 100  # it moved
+        assert np.abs(np.asarray(film.convert("L"), int) - first).max() > 100  # the picture changed
     assert [p.name for p in tmp_path.iterdir()] == ["crane.gif"]
 
 
@@ -122,10 +122,10 @@ def test_frames_show_the_pose_the_trace_and_the_speed(crane):
     np.testing.assert_allclose(np.stack(pose.get_data(), axis=1), tip)
     assert len(trace.get_xdata()) == 51
     assert title.get_text() == "Crane, t = 0.50 s, 4× slower"
-    animation._draw_was_started = True  # nothing more is to be drawn: no warning on leaving
+    animation._draw_was_started = True  # prevents a warning about an animation that was not drawn
 
 
-def test_film_without_ffmpeg_says_what_to_do(crane, tmp_path, monkeypatch):
+def test_mp4_without_ffmpeg_raises_with_an_alternative(crane, tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
     animation: Any = uk.plot.animate(crane)
     animation._draw_was_started = True

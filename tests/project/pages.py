@@ -34,7 +34,7 @@ class Block(NamedTuple):
 
 
 def pages() -> list[Path]:
-    """The README and all pages that are written by hand."""
+    """Return the README and all hand-written pages."""
     made = tuple(str(DOCS / folder) for folder in MADE_BY_THE_BUILD)
     return [README, *(page for page in sorted(DOCS.rglob("*.md")) if not str(page).startswith(made))]
 
@@ -44,12 +44,12 @@ def name_of(page: Path) -> str:
 
 
 def blocks(page: Path) -> list[Block]:
-    """The fenced blocks of a page, in order."""
+    """Return the fenced blocks of a page, in order."""
     return [Block(found["language"], found["text"], found["name"]) for found in FENCE.finditer(page.read_text())]
 
 
 def code(page: Path) -> list[tuple[Block, str | None]]:
-    """The Python blocks that are run, each with the output that the page shows below it, or None."""
+    """Return the Python blocks to run, each with the output that the page shows below it, or None."""
     found = blocks(page)
     outputs = [*found, Block("", "", None)][1:]
     return [
@@ -60,7 +60,7 @@ def code(page: Path) -> list[tuple[Block, str | None]]:
 
 
 def run(block: Block, names: dict, page: Path) -> str:
-    """Run a block in ``names``. Returns what it printed."""
+    """Run a block with the variables ``names``, and return its output."""
     with contextlib.redirect_stdout(io.StringIO()) as printed:
         exec(compile(block.text, f"{page.name}: {block.text.splitlines()[0]}", "exec"), names)
     return printed.getvalue()
@@ -71,5 +71,5 @@ def numbers(text: str) -> list[float]:
 
 
 def words(text: str) -> list[str]:
-    """What is left without numbers and spaces."""
+    """Return the text without numbers and spaces."""
     return re.sub(r"[\s\[\](),.]+", " ", NUMBER.sub("#", text)).split()

@@ -1,4 +1,4 @@
-"""Workflows, forms and pages for contributors: well formed, about files that exist, with the same commands."""
+"""Workflows, forms and pages for contributors: valid, with files that exist and with equal commands."""
 
 import os
 import re
@@ -28,7 +28,7 @@ def jobs(path):
 
 
 def commands():
-    """The commands of all steps of all workflows, with their workflow."""
+    """Return the commands of all steps of all workflows, with their workflow."""
     return [
         (path.name, step["run"])
         for path in WORKFLOWS
@@ -39,7 +39,7 @@ def commands():
 
 
 @pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.name)
-def test_a_workflow_is_well_formed(path):
+def test_workflow_is_valid(path):
     workflow = load(path)
     assert workflow["name"] == path.stem and workflow["permissions"] == {"contents": "read"}
     assert set(workflow[True]) <= {"push", "pull_request", "schedule", "workflow_dispatch"}  # `on` is True in YAML 1.1
@@ -55,7 +55,7 @@ def test_a_workflow_is_well_formed(path):
         assert used <= keys, used - keys
 
 
-def test_each_matrix_python_is_a_classifier_and_the_other_way_round():
+def test_python_versions_of_the_matrix_equal_the_classifiers():
     matrix = dict(jobs(ROOT / ".github" / "workflows" / "tests.yml"))["tests"]["strategy"]["matrix"]
     classified = [c.rpartition(" ")[2] for c in PROJECT["classifiers"] if re.search(r":: 3\.\d+$", c)]
     assert matrix["python"] == classified and PROJECT["requires-python"] == f">={classified[0]}"
@@ -63,7 +63,7 @@ def test_each_matrix_python_is_a_classifier_and_the_other_way_round():
     assert {case["os"] for case in matrix["include"]} == {"ubuntu-latest", "macos-latest", "windows-latest"}
 
 
-def test_the_steps_are_scripts_that_exist_and_that_people_run():
+def test_workflow_steps_are_executable_scripts():
     called = {(name, script) for name, run in commands() for script in SCRIPT.findall(run)}
     assert {script.split()[0] for _, script in called} >= {
         ".ci/lint",
@@ -81,7 +81,7 @@ def test_the_steps_are_scripts_that_exist_and_that_people_run():
         assert name != ".ci/tests" or not part or part[0] in parts, script
 
 
-def test_the_parts_of_the_tests_name_files_that_exist():
+def test_files_named_in_the_test_script_exist():
     files = re.findall(r"tests/[\w/]+\.py", (ROOT / ".ci" / "tests").read_text())
     assert len(files) > 3 and all((ROOT / file).is_file() for file in files)
 
@@ -107,7 +107,7 @@ def test_extras_have_lower_bounds():
 
 
 @pytest.mark.parametrize("path", [p for p in FORMS if p.parent.name == "ISSUE_TEMPLATE"], ids=lambda path: path.name)
-def test_an_issue_form_is_well_formed(path):
+def test_issue_form_is_valid(path):
     form = load(path)
     if path.name == "config.yml":
         assert set(form) == {"blank_issues_enabled"}
@@ -120,21 +120,21 @@ def test_an_issue_form_is_well_formed(path):
 
 
 PATH = re.compile(r"`((?:ukjax|tests|docs|\.github|\.ci)/[\w./-]*|[A-Z]+\.md|[A-Z]+\.cff|pyproject\.toml)`")
-NEW = {  # files that the pages tell to write
+NEW = {  # new files that the pages ask contributors to write
     "adams_bashforth", "bead", "distance", "gravity_pd", "mass", "pseudoinverse", "sdf", "test_adams_bashforth",
     "test_sdf",
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("page", [CONTRIBUTING, *(DOCS / "contributing").glob("*.md")], ids=lambda page: page.name)
-def test_the_files_that_a_page_names_exist(page):
+def test_files_named_in_a_page_exist(page):
     named = PATH.findall(page.read_text())
     missing = [name for name in named if not (ROOT / name).exists() and (ROOT / name).stem not in NEW]
     assert missing == []
     assert named
 
 
-def test_the_version_is_that_of_the_changelog():
+def test_version_equals_that_of_the_changelog():
     """The newest section has the version, without .dev, and is dated if the version is."""
     heading = re.findall(r"^## (.*)$", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)[0]
     version, _, note = heading.partition(" ")
@@ -143,7 +143,7 @@ def test_the_version_is_that_of_the_changelog():
     assert (ROOT / "CITATION.cff").read_text().count(f"\nversion: {version}\n") == 1
 
 
-def test_the_changelog_has_its_kinds_once_each():
+def test_changelog_sections_have_known_headings_without_duplicates():
     for section in (ROOT / "CHANGELOG.md").read_text().split("\n## ")[1:]:
         kinds = re.findall(r"^### (.*)$", section, re.MULTILINE)
         assert set(kinds) <= {"Added", "Changed", "Deprecated", "Removed", "Fixed", "Security", "Performance"}

@@ -1,8 +1,8 @@
-"""The code of the documentation runs, its links lead somewhere, and every public name has its entry.
+"""The code of the documentation runs, its links are valid, and every public name has an entry.
 
 The Python blocks of a page are one program, in the order of the page. ``<!-- not run -->`` above a block excludes it:
-code of other engines. ``<!-- output -->`` above a block of text says that it is what the block before it prints.
-Other comments name a block, for ``CHECKS``.
+code of other engines. ``<!-- output -->`` above a block of text compares it with the output of the block before it.
+Other comments name a block for ``CHECKS``.
 """
 
 import operator
@@ -36,7 +36,7 @@ WITH_CODE = [
 @pytest.mark.timeout(600)
 @pytest.mark.filterwarnings("ignore:.*has what is not modelled:UserWarning")  # robot files with limits of joints
 @pytest.mark.parametrize("page", WITH_CODE)
-def test_the_code_runs_and_prints_what_the_page_says(page, tmp_path, monkeypatch):
+def test_code_of_a_page_runs_and_prints_the_shown_output(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)  # for the files that examples write
     monkeypatch.setenv("UKJAX_CACHE", "")
     names = {"__name__": "__main__"}
@@ -49,12 +49,12 @@ def test_the_code_runs_and_prints_what_the_page_says(page, tmp_path, monkeypatch
             CHECKS[block.name](names, printed)
 
 
-def test_every_checked_block_is_in_one_page():
+def test_each_checked_block_is_in_exactly_one_page():
     named = [block.name for page in PAGES for block, _ in code(page)]
     assert {name: named.count(name) for name in CHECKS} == dict.fromkeys(CHECKS, 1)
 
 
-def test_the_commands_of_the_pages_are_accepted():
+def test_commands_in_the_pages_are_valid():
     commands = [
         shlex.split(line, comments=True)[1:]
         for page in PAGES
@@ -74,14 +74,14 @@ LINK = re.compile(r"\]\(([^()\s]+)\)")
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
-def test_links_within_the_repository_lead_to_files(page):
+def test_links_within_the_repository_exist(page):
     text = re.sub(r"```.*?```|`[^`\n]+`", "", page.read_text(), flags=re.DOTALL)
     for link in LINK.findall(text):
         target = link.split("#")[0]
         if not target or "://" in target or "generated/" in target or "gallery/systems/" in target:
-            continue  # the build checks what it makes itself
+            continue  # generated pages are checked by the build
         if "notebooks/" in target and page != README:
-            target = str(ROOT / "notebooks" / Path(target).name)  # where the build copies them from
+            target = str(ROOT / "notebooks" / Path(target).name)  # the build copies notebooks from here
         assert (page.parent / target).exists(), link
 
 
@@ -89,7 +89,7 @@ def test_links_within_the_repository_lead_to_files(page):
 
 
 def entries() -> set[str]:
-    """The names in the ``autosummary`` lists of the reference, as they are below ``ukjax``."""
+    """Return the names in the ``autosummary`` lists of the reference, relative to ``ukjax``."""
     found = set()
     for page in (DOCS / "reference").glob("*.md"):
         for module, listed in re.findall(
@@ -100,7 +100,7 @@ def entries() -> set[str]:
     return found
 
 
-def test_every_public_name_has_an_entry():
+def test_public_names_have_reference_entries():
     modules = ("contacts", "control", "joints", "plot", "robots", "systems", "verify")
     of_gallery = {f"systems.{entry.cls}" for entry in uk.systems.CATALOGUE.values()}  # these have pages in the gallery
     public = {name for name in dir(uk) if name not in modules} - {"__version__"}
@@ -123,14 +123,14 @@ def public_names(module) -> list[str]:
     return [name for name in listed if name not in ("InputError", "did_you_mean", "did_you_mean_one_of")]
 
 
-def test_the_gallery_has_all_pictures():
+def test_gallery_has_a_picture_of_each_system():
     pictures = {path.stem: path.stat().st_size for path in (DOCS / "gallery" / "pictures").glob("*.png")}
     assert set(pictures) == set(uk.systems.CATALOGUE)
     assert max(pictures.values()) <= 40_000
 
 
-def test_a_name_in_the_pages_is_one_of_the_library():
-    """``uk.tune`` and its like, and the attributes of what the examples call ``found`` and ``motion``."""
+def test_names_in_the_pages_exist_in_the_library():
+    """Names such as ``uk.tune``, and attributes of the variables ``found`` and ``motion`` of the examples."""
     owners = {"uk": uk, "found": uk.Fit, "motion": uk.Trajectory}
     count = 0
     for page in PAGES:
@@ -151,7 +151,7 @@ def test_a_name_in_the_pages_is_one_of_the_library():
 
 
 class References(HTMLParser):
-    """Collects what a page loads, and where its links lead."""
+    """Collects the resources that a page loads, and the targets of its links."""
 
     def __init__(self):
         super().__init__()
@@ -189,7 +189,7 @@ def test_names_become_links(monkeypatch):
     assert target("uk.control.Servo(B, task)", in_docstring=False) == "ukjax.control.Servo"
     assert target("Trajectory.reached()", in_docstring=True) == "ukjax.Trajectory.reached"
     assert target("Plane", in_docstring=True) == "ukjax.contacts.Plane"
-    assert target("Simulator", in_docstring=False) is None  # that of Drake
+    assert target("Simulator", in_docstring=False) is None  # a class of Drake
     assert target("step", in_docstring=True) is None  # often an argument
 
 
@@ -199,7 +199,7 @@ def site(tmp_path_factory):
     pytest.importorskip("myst_nb", reason="the site needs pip install '.[docs]'")
     source, built = tmp_path_factory.mktemp("source") / "docs", tmp_path_factory.mktemp("built")
     shutil.copytree(DOCS, source, ignore=shutil.ignore_patterns(*(Path(x).name for x in ("_build", "_extra"))))
-    for beside in ("notebooks", "benchmarks"):  # what the pages and docs/conf.py name outside docs/
+    for beside in ("notebooks", "benchmarks"):  # folders outside docs/ that the pages and docs/conf.py use
         (source.parent / beside).symlink_to(ROOT / beside)
     command = [sys.executable, "-m", "sphinx", "-W", "--keep-going", "-q", "-b", "html", str(source), str(built)]
     environment = dict(os.environ, PYTHONPATH=str(ROOT), JAX_PLATFORMS="cpu")
@@ -210,7 +210,7 @@ def site(tmp_path_factory):
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-def test_the_site_builds_without_warnings_and_needs_no_other_host(site):
+def test_site_builds_without_warnings_and_loads_nothing_from_other_hosts(site):
     parsed = {}
     for path in site.rglob("*.html"):
         parsed[path.resolve()] = reader = References()
@@ -247,7 +247,7 @@ def test_search_works_in_a_browser_without_a_network(site):
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-def test_every_public_name_is_in_the_inventory(site):
+def test_public_names_are_in_the_inventory(site):
     from sphinx.util.inventory import InventoryFile  # pyright: ignore[reportMissingImports]
 
     with (site / "objects.inv").open("rb") as file:

@@ -1,4 +1,4 @@
-"""The tree is the architecture: imports point one way, and importing changes nothing."""
+"""Imports between modules follow the order of the architecture, and importing has no side effects."""
 
 import ast
 import graphlib
@@ -15,7 +15,7 @@ ROOT = Path(ukjax.__file__).parent
 
 
 def modules():
-    """Name -> source file. The door's imports are those of its stub: it imports lazily."""
+    """Return name -> source file. The imports of ``ukjax`` are those of its stub, because it imports lazily."""
     names = {}
     for path in ROOT.rglob("*.py"):
         parts = path.relative_to(ROOT.parent).with_suffix("").parts
@@ -25,7 +25,7 @@ def modules():
 
 
 def imported(name, path, known):
-    """The modules of this package that ``name`` imports, anywhere in its file."""
+    """Yield the modules of this package that ``name`` imports, anywhere in its file."""
     package = name.split(".") if path.stem == "__init__" else name.split(".")[:-1]
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
@@ -57,15 +57,15 @@ def within(module, family):
     return module == family or module.startswith(family + ".")
 
 
-def test_the_graph_sees_the_imports(graph):
-    """Else the tests below could not fail."""
+def test_graph_contains_known_imports(graph):
+    """Without this, the tests below could not fail."""
     assert {"ukjax._solve", "ukjax._terms", "ukjax._check", "ukjax._precision"} <= graph["ukjax._equation"]
     assert "ukjax._solve.base" in graph["ukjax._solve.kkt"]
     assert "ukjax._equation" in graph["ukjax"]
     assert cycle(graph | {"ukjax._terms": {"ukjax._equation"}})
 
 
-def test_imports_point_one_way(graph):
+def test_imports_have_no_cycle(graph):
     assert cycle(graph) is None
 
 
@@ -82,7 +82,7 @@ def test_imports_point_one_way(graph):
         ("ukjax._estimate", ("ukjax.control", "ukjax.systems", "ukjax.plot", "ukjax._command")),
     ),
 )
-def test_families_meet_by_being_passed(graph, family, others):
+def test_families_of_modules_do_not_import_each_other(graph, family, others):
     crossing = [
         (module, target)
         for module, targets in graph.items()
@@ -115,7 +115,7 @@ ORDER = (
     ("_view",),
     ("plot", "_command"),
 )
-"""The parts, each upon those before it; of those in one line, which meet by being passed, see above and below."""
+"""The parts in order: each may import those before it. Parts in one line do not import each other."""
 
 EVERYWHERE = (
     "_cache",
@@ -140,7 +140,7 @@ EVERYWHERE = (
     "_run",
     "_version",
 )
-"""What any part may use, and what uses none but the lowest."""
+"""Modules that any part may import, and that import only the lowest ones."""
 
 
 def floor(module):
@@ -151,7 +151,7 @@ def floor(module):
 
 
 def up(graph):
-    """Imports that lead to a higher part, or, from what is used everywhere, beyond the terms."""
+    """Yield imports of a higher part, and imports beyond the terms by modules that are used everywhere."""
     ground = [f"ukjax.{name}" for name in EVERYWHERE]
     for module, targets in graph.items():
         level = 2 if any(within(module, each) for each in ground) else floor(module)
@@ -159,15 +159,15 @@ def up(graph):
             yield from ((module, target) for target in targets if (floor(target) or 0) > level)
 
 
-def test_every_module_has_its_place(graph):
+def test_all_modules_belong_to_a_part(graph):
     ground = [f"ukjax.{name}" for name in EVERYWHERE]
     placed = {module for module in graph if floor(module) is not None or any(within(module, each) for each in ground)}
     assert set(graph) - placed == {"ukjax", "ukjax.__main__"}
 
 
-def test_parts_stand_upon_each_other(graph):
+def test_parts_import_only_lower_parts(graph):
     assert not list(up(graph))
-    assert list(up(graph | {"ukjax._solve.base": {"ukjax._motion.stepper.runge_kutta"}}))  # it can fail
+    assert list(up(graph | {"ukjax._solve.base": {"ukjax._motion.stepper.runge_kutta"}}))  # the check can fail
     assert list(up(graph | {"ukjax._check": {"ukjax._system"}}))
 
 
@@ -175,11 +175,11 @@ FOLDERS = {
     "_motion": ("stepper", "fallback", "integrate", "trajectory", "diagnose", "consistent"),
     "_kernel": ("graph", "unroll", "llvm"),
 }
-"""The folders of a part, each upon those before it."""
+"""The folders of a part in order: each may import those before it."""
 
 
 def against_the_order(graph, part, folders):
-    """Imports that lead from a folder to a later one."""
+    """Yield imports from a folder to a later one."""
     which = lambda module: next((i for i, f in enumerate(folders) if within(module, f"ukjax.{part}.{f}")), None)
     for module, targets in graph.items():
         for target in targets:
@@ -189,14 +189,14 @@ def against_the_order(graph, part, folders):
 
 
 @pytest.mark.parametrize(("part", "folders"), FOLDERS.items())
-def test_folders_stand_upon_each_other(graph, part, folders):
+def test_folders_import_only_earlier_folders(graph, part, folders):
     assert not list(against_the_order(graph, part, folders))
     first, last = f"ukjax.{part}.{folders[0]}.x", f"ukjax.{part}.{folders[-1]}.y"
-    assert list(against_the_order({first: {last}}, part, folders))  # it can fail
+    assert list(against_the_order({first: {last}}, part, folders))  # the check can fail
 
 
-def test_a_part_can_be_seen_at_once(graph):
-    """A folder has at most fifteen files and folders beside each other, and few arrows between them."""
+def test_motion_folder_has_few_entries_and_few_imports_between_them(graph):
+    """At most fifteen files and folders, and at most fifty imports between them."""
     rooms = {module.split(".")[2] for module in graph if module.startswith("ukjax._motion.")}
     assert len(rooms) <= 15
     room = lambda module: ".".join(module.split(".")[:3])
@@ -207,11 +207,11 @@ def test_a_part_can_be_seen_at_once(graph):
 
 INTERNALS = "jax.extend", "jax.interpreters", "jax.core"
 READ_JAXPRS = "ukjax._jaxpr", "ukjax._kernel", "ukjax._fingerprint"
-"""What knows how JAX represents a program; ``_fingerprint`` hashes it."""
+"""The modules that know the internal representation of programs in JAX; ``_fingerprint`` hashes it."""
 
 
 def internals_of_jax(source):
-    """The modules of JAX's internals that a source imports or uses."""
+    """Yield the internal modules of JAX that a source imports or uses."""
     for node in ast.walk(ast.parse(source)):
         names = [node.module] if isinstance(node, ast.ImportFrom) else []
         names += [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
@@ -219,19 +219,19 @@ def internals_of_jax(source):
         yield from (name for name in names if name and name.startswith(INTERNALS))
 
 
-def test_internals_of_jax_are_read_in_one_place():
-    """A release of JAX that changes them changes these folders, and nothing else."""
+def test_internals_of_jax_are_used_only_in_few_folders():
+    """A change of these internals in a release of JAX affects only these folders."""
     readers = {name for name, path in modules().items() if list(internals_of_jax(path.read_text()))}
     assert not {name for name in readers if not any(within(name, place) for place in READ_JAXPRS)}
     assert "ukjax._jaxpr.tracing" in readers and "ukjax._kernel.lowering" in readers
 
 
-def test_the_back_end_is_asked_for_in_one_place_of_the_engine(graph):
+def test_default_backend_is_read_in_one_module_of_motion(graph):
     asking = {name for name, path in modules().items() if "default_backend" in path.read_text()}
     assert {name for name in asking if within(name, "ukjax._motion")} == {"ukjax._motion.stepper.limits"}
 
 
-def test_mechanisms_stand_beside_motion(graph):
+def test_systems_and_motion_do_not_import_each_other(graph):
     crossing = [
         (module, target)
         for module, targets in graph.items()
@@ -248,7 +248,7 @@ KINDS = {"Holonomic", "Nonholonomic", "Pfaffian", "AccelerationConstraint"}
 
 
 def asked_for_kinds(source):
-    """The kinds of constraint after which ``isinstance`` and ``issubclass`` ask."""
+    """Yield the kinds of constraint that ``isinstance`` and ``issubclass`` test for."""
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
             if node.func.id in ("isinstance", "issubclass"):
@@ -257,16 +257,16 @@ def asked_for_kinds(source):
                 yield from named & KINDS
 
 
-def test_constraints_say_themselves_what_they_are(graph):
-    """A new kind is a new file: nobody above asks which kind one is."""
+def test_modules_do_not_test_for_kinds_of_constraints(graph):
+    """A new kind is a new file: modules above have no branches for kinds."""
     above = {name: path for name, path in modules().items() if not within(name, "ukjax._constraint")}
     asking = {name: found for name, path in above.items() if (found := list(asked_for_kinds(path.read_text())))}
     assert not asking
     assert list(asked_for_kinds("isinstance(x, (uk.Holonomic, str))")) == ["Holonomic"]
 
 
-def test_laws_of_control_are_in_one_room(graph):
-    """The ground below them holds what a system needs of any law, and no law."""
+def test_control_laws_are_in_one_folder(graph):
+    """The folder ``_control`` below has only what a system needs of all laws."""
     assert {module for module in graph if within(module, "ukjax._control")} == {
         "ukjax._control",
         "ukjax._control.base",
@@ -274,7 +274,7 @@ def test_laws_of_control_are_in_one_room(graph):
     }
 
 
-def test_only_the_command_line_comes_in_by_the_door(graph):
+def test_only_the_command_line_imports_the_top_level_module(graph):
     users = {module for module, targets in graph.items() if "ukjax" in targets}
     assert all(within(module, "ukjax._command") or module == "ukjax.__main__" for module in users)
 
@@ -301,41 +301,41 @@ assert xla_bridge.backends_are_initialized()  # so that the False above means so
 
 @pytest.fixture(scope="module")
 def fresh():
-    """What a new process holds after ``import ukjax``, and after touching every public name."""
+    """Return the modules of a new process after ``import ukjax``, and after access to all public names."""
     done = subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, text=True, check=True)
     return json.loads(done.stdout)
 
 
-def test_import_starts_no_backend(fresh):
+def test_import_does_not_start_a_backend(fresh):
     assert fresh["started"] is False
 
 
-def test_import_chooses_no_precision(fresh):
+def test_import_does_not_set_the_precision(fresh):
     assert fresh["double"] is False
 
 
 @pytest.mark.parametrize("library", ("matplotlib", "xarray", "pandas", "zarr", "IPython", "mujoco"))
-def test_import_loads_no_extra(fresh, library):
+def test_import_does_not_load_optional_packages(fresh, library):
     assert library not in fresh["then"]
 
 
-def test_import_loads_no_mechanism(fresh):
-    gallery = {"base", "catalogue"}  # what all mechanisms share, and their names
+def test_import_does_not_load_systems_of_the_gallery(fresh):
+    gallery = {"base", "catalogue"}  # shared code of all mechanisms, and their names
     loaded = {name.split(".")[2] for name in fresh["then"] if name.startswith("ukjax.systems.")}
     assert loaded <= gallery
 
 
-def test_import_alone_does_not_wait_for_jax(fresh):
+def test_import_does_not_import_jax(fresh):
     assert "ukjax" in fresh["first"] and "jax" not in fresh["first"]
 
 
-def test_every_public_name_is_there(fresh):
+def test_public_names_exist(fresh):
     assert {"Terms", "System", "constrained_motion", "simulate", "project", "Holonomic"} <= set(fresh["names"])
     assert {"AbstractConstraint", "AbstractDynamics", "AbstractMethod", "AbstractSystem"} <= set(fresh["names"])
 
 
-def test_nobody_outside_reaches_into_the_gallery_s_base():
-    """What a mechanism of one's own needs is public."""
+def test_tests_and_benchmarks_do_not_import_systems_base():
+    """All that a user-defined mechanism needs is public."""
     assert {"AbstractMechanism", "Parameter", "parameter"} <= set(dir(ukjax.systems))
     outside = [path for folder in ("tests", "benchmarks") for path in (ROOT.parent / folder).rglob("*.py")]
     assert len(outside) > 10

@@ -1,7 +1,7 @@
-"""Every mistake gets one line that says which argument, what was seen, what was wanted, and what to do.
+"""Each mistake gives a one-line error: which argument, what was seen, what was wanted, and what to do.
 
-The mistakes are data, ``mistakes/python.toml``. They are made in a process of their own, as users have it: without
-annotations that are enforced.
+The mistakes are data, ``mistakes/python.toml``. They run in a separate process, without type checks of annotations, as
+for users.
 """
 
 import json
@@ -18,7 +18,7 @@ SETUP = TABLE.pop("setup")
 ROWS = {(group, name): row for group, rows in TABLE.items() for name, row in rows.items()}
 OURS = {"InputError", "MissingPackageError", "SimulationError"}
 PYTHONS = "unexpected keyword argument|missing .* required positional argument|object has no attribute"
-"""What Python says itself as well as anybody could."""
+"""Errors of Python itself that are clear enough."""
 MOST_LINES = 2
 
 SCRIPT = """
@@ -47,25 +47,25 @@ def said():
 
 
 def fits(line: str, message: str) -> bool:
-    """Whether ``message`` is that line, in which "..." stands for anything."""
+    """Return whether ``message`` is that line, where "..." stands for any text."""
     return re.fullmatch(".*".join(map(re.escape, line.split("..."))), message, re.DOTALL) is not None
 
 
 @pytest.mark.parametrize("row", ROWS, ids=": ".join)
-def test_a_mistake_gets_its_line(said, row):
+def test_mistake_gives_the_stated_error(said, row):
     kind, message = said[row]
     assert fits(ROWS[row][1], message), f"{ROWS[row][0]}: {kind}: {message}"
     assert kind in OURS or re.search(PYTHONS, message), kind
     assert len(message.splitlines()) <= MOST_LINES
 
 
-def test_there_are_enough_of_them():
+def test_table_of_mistakes_is_long_and_has_no_duplicates():
     assert len(ROWS) >= 180
     assert len({code for code, _ in ROWS.values()}) == len(ROWS)
 
 
-def test_a_line_is_not_any_line():
-    """Else nothing above could fail."""
+def test_comparison_of_messages_can_fail():
+    """Without this, the tests above could not fail."""
     assert fits("a must be ..., got 3", "a must be small, got 3")
     assert not fits("a must be ..., got 3", "a must be small, got 4")
     assert not fits("a (b)", "a b")

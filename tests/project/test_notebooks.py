@@ -1,4 +1,4 @@
-"""Every notebook runs from top to bottom in a fresh kernel, and is kept with its outputs."""
+"""All notebooks run from top to bottom in a fresh kernel, and are stored with their outputs."""
 
 import os
 from pathlib import Path
@@ -16,12 +16,12 @@ def code_cells(path):
     return [cell for cell in nbformat.read(path, as_version=4).cells if cell.cell_type == "code"]
 
 
-def test_there_are_notebooks():
+def test_notebooks_exist():
     assert NOTEBOOKS
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
-def test_kept_with_the_outputs_of_one_run_in_order(path):
+def test_notebook_is_stored_with_outputs_of_one_run(path):
     cells = code_cells(path)
     assert [cell.execution_count for cell in cells] == list(range(1, len(cells) + 1))
     for cell in cells:
@@ -31,10 +31,10 @@ def test_kept_with_the_outputs_of_one_run_in_order(path):
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(1500)  # each compiles a handful of mechanisms afresh
-@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::RuntimeWarning")  # of the kernel's own machinery
+@pytest.mark.timeout(1500)  # each compiles several mechanisms
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::RuntimeWarning")  # from the kernel's own code
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
-def test_runs_from_top_to_bottom(path, tmp_path, monkeypatch):
+def test_notebook_runs_from_top_to_bottom(path, tmp_path, monkeypatch):
     notebook = nbformat.read(path, as_version=4)
     if any("UKJAX_DATA" in cell.source for cell in notebook.cells):
         data = Path(os.environ.get("UKJAX_DATA", str(path.parents[2] / "shared" / "data")))

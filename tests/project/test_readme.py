@@ -1,4 +1,4 @@
-"""The README has the two commands that CI runs, and no number that the saved results do not contain."""
+"""The README has the two commands that CI runs, and only numbers of the saved results."""
 
 import ast
 import json
@@ -9,23 +9,23 @@ from benchmarks import readme
 from .pages import FENCE, README, ROOT, name_of, pages
 
 
-def test_both_commands_are_there():
+def test_readme_has_the_install_and_test_commands():
     for name in ("main", "test"):
         assert re.search(rf"<!-- {name} -->\n```bash\npython3 -m venv .*\n```", README.read_text())
 
 
-def test_it_is_short():
+def test_readme_is_short():
     assert len(README.read_text().splitlines()) <= 150
 
 
-def test_the_tables_are_made_of_the_saved_results():
-    """`python -m benchmarks readme` renews them."""
+def test_tables_match_the_saved_results():
+    """`python -m benchmarks readme` updates them."""
     for page in readme.PAGES:
         text = page.read_text()
         assert readme.BLOCK.search(text) and readme.renewed(text) == text, page.name
 
 
-def test_every_result_names_its_commit_and_machine():
+def test_results_have_commit_and_machine():
     for path in readme.RESULTS.glob("*.json"):
         record = readme.read(path.stem)
         assert re.fullmatch(r"[0-9a-f]{12}", record["commit"]) and record["machine"]["load before"] >= 0, path.name
@@ -34,25 +34,25 @@ def test_every_result_names_its_commit_and_machine():
 MEASURED = re.compile(
     r"\d ?(?:ns|µs|ms|kB|CPU s)\b|\d times (?:as|the|faster|slower|longer)\b|\d seconds\b|\d % (?:faster|slower)"
 )
-"""What looks like a measured time, memory or ratio of them."""
+"""Pattern of measured times, memory, or ratios of them."""
 
 GIVEN = {
     "README.md": ("height of the pendulum after one second",),
     "ukjax/systems/clearance_slider_crank.py": ("with steps of 0.1 ms",),
 }
-"""Sentences whose numbers are given, not measured."""
+"""Sentences with numbers that are not measured."""
 
 
-def test_no_measured_number_is_outside_the_tables_that_are_made():
-    """Code blocks are run or excluded by name, code in a line and formulas are not measurements."""
+def test_pages_have_no_measured_numbers_outside_generated_tables():
+    """Code blocks are run or excluded by name; inline code and formulas are not measurements."""
     for page in pages():
         text = FENCE.sub("", readme.BLOCK.sub("", page.read_text()))
         text = re.sub(r"`[^`\n]*`|\$[^$]*\$", "", text)
         assert not measured(text, name_of(page)), page
 
 
-def test_no_measured_number_is_in_a_docstring_a_notebook_or_the_changelog():
-    """Nothing renews them."""
+def test_docstrings_notebooks_and_changelog_have_no_measured_numbers():
+    """No command would update them."""
     for path in sorted((ROOT / "ukjax").rglob("*.py")):
         if not MEASURED.search(path.read_text()):
             continue  # nothing to parse

@@ -1,4 +1,4 @@
-"""Stops and contacts of robot files: pairs, distances and friction as MuJoCo has them."""
+"""Stops and contacts of robot files: pairs, distances and friction against MuJoCo."""
 
 from typing import Any
 
@@ -56,8 +56,8 @@ def scene(tmp_path_factory):
     return path, robot, str(caught[0].message)
 
 
-def test_pairs_distances_and_friction_are_those_of_mujoco(scene):
-    """With a margin that is larger than the scene, MuJoCo has a contact for each pair that it would check."""
+def test_contact_pairs_distances_and_friction_match_mujoco(scene):
+    """With a margin larger than the scene, MuJoCo has a contact for each pair that it would check."""
     mujoco = pytest.importorskip("mujoco")
     path, robot, message = scene
     there = Compiled(path, robot)
@@ -92,19 +92,19 @@ def test_pairs_distances_and_friction_are_those_of_mujoco(scene):
     assert "torsional and rolling friction" in message and "second coefficient of friction of <pair>" in message
 
 
-def test_without_contact_in_the_file(tmp_path):
+def test_disabled_contacts_of_a_file_give_a_warning(tmp_path):
     path = tmp_path / "off.xml"
     path.write_text(SCENE.replace("<option ", '<option><flag contact="disable"/></option><option '))
     with pytest.warns(UserWarning, match="no contacts that can be modelled, although contacts are requested"):
         assert not uk.load(path, contacts=True).contacts
 
 
-def test_the_warning_names_the_options(scene):
+def test_warning_names_the_contacts_option(scene):
     with pytest.warns(UserWarning, match=r"contacts of <geom> \(lines 4, 5, 6, ...; modelled with contacts=True\)"):
         assert not uk.load(scene[0]).contacts
 
 
-def test_ranges_are_stops(tmp_path):
+def test_joint_ranges_are_stops(tmp_path):
     text = """<mujoco><worldbody><body name="a"><joint name="a" axis="0 1 0" range="-30 60"/>
       <geom size=".1" pos=".5 0 0" contype="0" conaffinity="0"/>
       <body name="b"><joint name="b" type="ball" range="0 40"/><geom size=".1" contype="0" conaffinity="0"/></body>
@@ -136,7 +136,7 @@ URDF = """<robot name="cart">
 </robot>"""
 
 
-def test_collisions_of_urdf_on_a_plane(tmp_path):
+def test_collision_shapes_of_urdf_touch_a_plane(tmp_path):
     path = tmp_path / "cart.urdf"
     path.write_text(URDF)
     ground = Plane(at=(0, 0, -1))
@@ -160,7 +160,7 @@ def test_collisions_of_urdf_on_a_plane(tmp_path):
     np.testing.assert_allclose(np.sort(gaps[:8]), np.repeat([1.15, 1.25], 4), atol=1e-12)
     np.testing.assert_allclose([gaps[8:18].min(), *gaps[18:]], [0.9, 0.98, 0.83, 1.13], atol=1e-12)
     assert stops.name == ("axle",)
-    # What is fixed to the ground cannot touch it.
+    # Bodies fixed to the ground have no contact with it.
     fixed = loaded(path, contacts=ground)
     assert {contact.a.body for contact in fixed.contacts} == {"wheel"} and fixed.contacts[0].friction is None
 
@@ -174,7 +174,7 @@ BAD = {
 
 
 @pytest.mark.parametrize("what", BAD)
-def test_bad_options(tmp_path, what):
+def test_bad_options_raise(tmp_path, what):
     path = tmp_path / "cart.urdf"
     path.write_text(URDF)
     options, message = BAD[what]
@@ -182,6 +182,6 @@ def test_bad_options(tmp_path, what):
         loaded(path, **options)
 
 
-def test_a_plane_is_for_urdf(scene):
+def test_contact_plane_with_mjcf_raises(scene):
     with pytest.raises(uk.InputError, match="contacts must be True or False for MJCF"):
         uk.load(scene[0], contacts=Plane())

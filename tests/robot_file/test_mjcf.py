@@ -1,4 +1,4 @@
-"""Each attribute of <compiler>, <inertial>, <joint> and <equality> in MuJoCo's XML reference, against MuJoCo."""
+"""Attributes of <compiler>, <inertial>, <joint> and <equality> in MuJoCo's XML reference, against MuJoCo."""
 
 from typing import Any
 
@@ -124,7 +124,7 @@ TURNED = """<frame pos=".1 .2 .3" euler="10 20 30"><body name="b{}" euler="30 0 
 
 
 def write(tmp_path, text):
-    """A file of MJCF, beside a wedge as a mesh."""
+    """Write an MJCF file, with a wedge as a mesh."""
     path = tmp_path / "some.xml"
     path.write_text(f"<mujoco>{text}</mujoco>")
     corners = np.array([[0, 0, 0], [0.5, 0, 0], [0, 0.3, 0], [0, 0, 0.2]])
@@ -136,7 +136,7 @@ def write(tmp_path, text):
 
 
 def as_binary(triangles, path):
-    """STL, which MuJoCo reads in its binary form alone."""
+    """Write binary STL, the only form that MuJoCo reads."""
     kind = np.dtype([("normal", "<f4", 3), ("corners", "<f4", (3, 3)), ("more", "<u2")])
     found = np.zeros(len(triangles), kind)
     found["corners"] = triangles
@@ -144,18 +144,18 @@ def as_binary(triangles, path):
 
 
 @pytest.mark.parametrize("name", COMPILER)
-def test_compiler_means_what_it_means_to_mujoco(name, tmp_path):
+def test_compiler_attributes_match_mujoco(name, tmp_path):
     check_against_mujoco(write(tmp_path, COMPILER[name]))
 
 
-def test_inertial_means_what_it_means_to_mujoco(tmp_path):
+def test_inertial_attributes_match_mujoco(tmp_path):
     body = "<body name='b{}' pos='.1 .2 .3'><joint axis='1 2 3'/><inertial {}/></body>"
     bodies = [body.format(i, text) for i, text in enumerate(INERTIAL.values())]
     check_against_mujoco(write(tmp_path, f"<worldbody>{''.join(bodies)}</worldbody>"))
 
 
 @pytest.mark.parametrize("angle", ("degree", "radian"))
-def test_joint_means_what_it_means_to_mujoco(angle, tmp_path):
+def test_joint_attributes_match_mujoco(angle, tmp_path):
     joints = [f"<joint {text}/>" for text in JOINT.values()] + [f"<freejoint {text}/>" for text in FREE.values()]
     bodies = [TURNED.format(i, joint) for i, joint in enumerate(joints)]
     text = f"""<compiler angle="{angle}"/><default><default class="d"><joint damping="2"/></default></default>
@@ -195,7 +195,7 @@ EQUALITY = {
 
 
 class Closed:
-    """Where MuJoCo finds all equalities kept, by Newton's method from the pose of the file, and their derivative."""
+    """MuJoCo's pose where all equalities hold, by Newton's method from the pose of the file, and their Jacobian."""
 
     def __init__(self, path):
         self.model = mujoco.MjModel.from_xml_path(str(path))
@@ -216,7 +216,7 @@ class Closed:
         return self.data.efc_J.reshape(-1, self.model.nv)[: self.data.ne]
 
 
-def test_equalities_hold_what_those_of_mujoco_hold(tmp_path):
+def test_equalities_constrain_the_same_directions_as_mujoco(tmp_path):
     bodies = [(HINGED if name.startswith("joint") else PAIR).format(i) for i, name in enumerate(EQUALITY)]
     rows = [text.replace("{}", f'name="e{i}"', 1).replace("{}", str(i)) for i, text in enumerate(EQUALITY.values())]
     path = write(tmp_path, f"<worldbody>{''.join(bodies)}</worldbody><equality>{''.join(rows)}</equality>")
@@ -237,12 +237,12 @@ def test_equalities_hold_what_those_of_mujoco_hold(tmp_path):
 
 @eqx.filter_jit
 def missed_and_slopes(mechanism, q, v):
-    """What vanishes where all rows hold, and its derivative by the velocities."""
+    """Return the residuals of all rows, and their derivatives by the velocities."""
     missed = lambda q: mechanism.position_residual(0.0, q)
     return missed(q), jax.jacfwd(missed)(q) @ jax.jacfwd(lambda v: mechanism.kinematic_map(q, v))(v)
 
 
-def test_a_body_that_floats_falls_as_mujoco_lets_it(tmp_path):
+def test_gravcomp_matches_mujoco(tmp_path):
     text = """<worldbody><body name="a"><joint axis="0 1 0"/><geom size=".1" pos=".3 0 0"/>
         <body name="b" gravcomp="1.3"><joint axis="0 1 0"/><geom size=".1" pos=".6 0 0"/></body></body></worldbody>"""
     mechanism = check_against_mujoco(write(tmp_path, text))
@@ -251,7 +251,7 @@ def test_a_body_that_floats_falls_as_mujoco_lets_it(tmp_path):
     np.testing.assert_allclose(-slope, terms(mechanism.dynamics, q, jnp.zeros(2))[1], rtol=1e-12)
 
 
-def test_a_joint_carries_what_buoyancy_leaves_of_the_weight():
+def test_reaction_is_the_weight_minus_buoyancy():
     bodies = {"a": uk.Body(2.0, buoyancy=0.25), "wheel": uk.Body(1.0, inertia=(1, 1, 1))}
     joints = {"bolt": uk.joints.Fixed("ground", "a"), "pin": uk.joints.Revolute("a", "wheel")}
     found = uk.Mechanism(bodies, joints).reactions(0.0, [0.0], [0.0])
@@ -259,7 +259,7 @@ def test_a_joint_carries_what_buoyancy_leaves_of_the_weight():
 
 
 @pytest.mark.parametrize("flag", ("gravity", "spring", "damper", "frictionloss", "equality", "constraint"))
-def test_what_a_flag_disables_does_not_act(flag, tmp_path):
+def test_disable_flags_match_mujoco(flag, tmp_path):
     text = f"""<option><flag {flag}="disable"/></option><worldbody><body name="a">
         <joint name="a" stiffness="3" damping="2" frictionloss=".1"/><geom size=".1" pos=".1 0 0"/></body></worldbody>
         <equality><connect body1="a" anchor=".1 0 0"/></equality>"""
@@ -277,7 +277,7 @@ def test_meshes_of_an_included_file_are_found_by_a_relative_path(tmp_path, monke
 
 
 @pytest.mark.parametrize("mass", ("", 'mass="0"'))
-def test_a_mesh_is_shown_where_the_file_has_it_whether_or_not_it_gives_mass(mass, tmp_path):
+def test_pose_of_a_mesh_with_and_without_mass(mass, tmp_path):
     path = write(
         tmp_path,
         f"""<asset><mesh name="m" file="wedge.stl" scale="2 1 1"/></asset><worldbody><body name="a"><joint/>
@@ -292,7 +292,7 @@ def test_a_mesh_is_shown_where_the_file_has_it_whether_or_not_it_gives_mass(mass
     assert (float(body.mass) > 4.2) == (not mass)  # the ball has 4.19 kg
 
 
-def test_a_motor_of_a_ball_is_left_out_and_said(tmp_path):
+def test_motor_on_a_ball_joint_gives_a_warning(tmp_path):
     text = """<worldbody><body><joint name="a" type="ball"/><geom size=".1" contype="0" conaffinity="0"/>
         </body></worldbody><actuator><motor joint="a" gear="1 2 3"/></actuator>"""
     with pytest.warns(UserWarning, match="not modelled: <actuator> on a ball or free joint"):
@@ -300,7 +300,7 @@ def test_a_motor_of_a_ball_is_left_out_and_said(tmp_path):
     assert mechanism.actuators == ()
 
 
-def test_an_equality_that_is_not_active_is_left_out_and_said(tmp_path):
+def test_inactive_equality_gives_a_warning(tmp_path):
     bodies = f"<worldbody>{PAIR.format('')}</worldbody>"
     path = write(tmp_path, bodies + '<equality><weld body1="one" active="false"/></equality>')
     with pytest.warns(UserWarning, match=r"inactive <equality> \(line 6\)$"):
@@ -308,7 +308,7 @@ def test_an_equality_that_is_not_active_is_left_out_and_said(tmp_path):
     assert not mechanism.tree.closures
 
 
-def test_friction_of_a_ball_acts_along_the_axes_that_mujoco_has_it_along(tmp_path):
+def test_friction_axes_of_ball_and_free_joints_match_mujoco(tmp_path):
     body = """<body name="{0}"><joint type="{0}" frictionloss="{1}"/>
         <geom type="box" size=".1 .2 .3" pos=".1 0 0"/></body>"""
     path = write(tmp_path, f"<worldbody>{body.format('ball', 0.3)}{body.format('free', 0.2)}</worldbody>")
@@ -316,4 +316,4 @@ def test_friction_of_a_ball_acts_along_the_axes_that_mujoco_has_it_along(tmp_pat
     there = Compiled(path, mechanism)
     c = mechanism.nonideal(jnp.zeros(()), jnp.asarray(there.q), jnp.asarray(there.v))
     np.testing.assert_allclose(there.N.T @ c, there.data.qfrc_constraint, atol=1e-9)
-    np.testing.assert_allclose(np.abs(there.data.qfrc_constraint), [0.3] * 3 + [0.2] * 6, atol=1e-9)  # it slides
+    np.testing.assert_allclose(np.abs(there.data.qfrc_constraint), [0.3] * 3 + [0.2] * 6, atol=1e-9)  # all slide

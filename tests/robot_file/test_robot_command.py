@@ -1,4 +1,4 @@
-"""Robots' files on the command line."""
+"""Robot files on the command line."""
 
 import json
 import os
@@ -18,7 +18,7 @@ def brought(name):
     return shutil.copy(robots.path(name), os.getcwd()) and robots.path(name).name
 
 
-def test_check_tells_what_a_closed_loop_is_made_of(capsys):
+def test_check_reports_the_tree_and_loops_of_a_mechanism(capsys):
     assert command("check", brought("four_bar"), "--json") == 0
     told = json.loads(capsys.readouterr().out)
     assert [(link["body"], link["parent"], link["joint"]) for link in told["tree"]] == [
@@ -35,7 +35,7 @@ def test_check_tells_what_a_closed_loop_is_made_of(capsys):
     assert "degrees of freedom 1: 3 coordinates, 3 rows of rank 2" in said
 
 
-def test_check_says_what_is_not_modelled_and_what_looks_wrong(capsys):
+def test_check_reports_elements_not_modelled_and_suspicious_numbers(capsys):
     path = brought("furuta_pendulum")
     with open(path) as file:
         text = file.read()
@@ -47,20 +47,20 @@ def test_check_says_what_is_not_modelled_and_what_looks_wrong(capsys):
     assert f"not modelled       <gazebo>: line {len(text.splitlines())}" in said
 
 
-def test_check_takes_the_gallery_too(capsys):
+def test_check_accepts_systems_of_the_gallery(capsys):
     assert command("check", "pendulum") == 0
     said = capsys.readouterr().out
     assert "degrees of freedom 1: 2 coordinates, 2 rows of rank 1" in said
     assert "redundant rows     rod again" in said
 
 
-def test_the_root_of_a_file_can_be_free(capsys):
+def test_floating_option_frees_the_root(capsys):
     assert command("check", brought("seven_axis_arm"), "--floating", "--json") == 0
     told = json.loads(capsys.readouterr().out)
     assert told["tree"][0]["kind"] == "Free" and told["degrees_of_freedom"] == 6 + 7
 
 
-def test_a_file_is_simulated_with_its_numbers_set(capsys):
+def test_run_a_file_with_changed_parameters(capsys):
     path = brought("furuta_pendulum")
     heavy = ["--set", "bodies.pendulum.mass=0.3", "--set", "pin=0.5", "--set", "dmotor=2", "--t1", "0.2"]
     assert command("run", path, *heavy, "--samples", "21", "--out", "turned.npz", "--json") == 0
@@ -71,7 +71,7 @@ def test_a_file_is_simulated_with_its_numbers_set(capsys):
     np.testing.assert_allclose(q[0], (0, 0.5))
     assert q[-1, 0] > 0.05
     assert command("run", path, "--t1", "0.2", "--samples", "21", "--out", "light.npz") == 0
-    assert np.abs(np.load("light.npz")["q"]).max() < 1e-12  # it hangs
+    assert np.abs(np.load("light.npz")["q"]).max() < 1e-12  # it hangs at rest
 
 
 LIFT = """<robot name="lift">
@@ -106,7 +106,7 @@ def test_check_lists_stops_and_contacts(lift, capsys):
     assert "the gap of ball on ground is -0.1 at the start, and must be at least 0" in told["looks_wrong"]
 
 
-def test_stops_and_contacts_that_a_file_does_not_have_are_reported(capsys):
+def test_check_reports_missing_stops_and_contacts(capsys):
     with open("rod.urdf", "w") as file:
         inertial = '<inertial><mass value="1"/><inertia ixx="1" iyy="1" izz="1" ixy="0" ixz="0" iyz="0"/></inertial>'
         file.write(f'<robot name="rod"><link name="rod">{inertial}</link></robot>')
@@ -119,7 +119,7 @@ def test_stops_and_contacts_that_a_file_does_not_have_are_reported(capsys):
         load("rod.urdf", floating=True, contacts=contacts.Plane())
 
 
-def test_run_tells_impacts_rest_and_the_largest_impulse(lift, capsys):
+def test_run_reports_impacts_rest_and_the_largest_impulse(lift, capsys):
     """Dropped from 0.9 m above the ground, with restitution 0.5: closed forms of the bouncing ball."""
     options = ("--contacts", "--restitution", "0.5", "--set", "rail=1", "--t1", "2", "--samples", "41")
     assert command("run", lift, *options, "--json", "--out", "lift.npz") == 0
@@ -157,7 +157,7 @@ def test_run_tells_impacts_rest_and_the_largest_impulse(lift, capsys):
         (("run", "furuta_pendulum.urdf", "--set", "tree=1"), "--set knows no 'tree'"),
     ),
 )
-def test_mistakes_are_one_line(arguments, says, capsys):
+def test_bad_input_gives_one_line_errors(arguments, says, capsys):
     brought("furuta_pendulum")
     brought("four_bar")
     with open("broken.urdf", "w") as file:

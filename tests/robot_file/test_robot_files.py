@@ -1,4 +1,4 @@
-"""Robots' files against MuJoCo, which reads them all by itself, and what is said of files that are broken."""
+"""Robot files against MuJoCo, and errors for broken files."""
 
 import tomllib
 from pathlib import Path
@@ -20,7 +20,7 @@ from ..against_mujoco import Compiled, check_against_mujoco, loaded
 mujoco = pytest.importorskip("mujoco")
 
 LONG = {"delta", "humanoid", "leg", "stewart_platform"}
-"""Files of which a motion takes seconds to compile."""
+"""Files with motions that take seconds to compile."""
 
 MIXED = """
 <mujoco>
@@ -59,11 +59,11 @@ MIXED = """
 
 
 @pytest.mark.parametrize("name", [pytest.param(x, marks=[pytest.mark.slow] * (x in LONG)) for x in robots.names()])
-def test_shipped_files_move_as_mujoco_has_them(name):
+def test_shipped_files_match_mujoco(name):
     check_against_mujoco(robots.path(name))
 
 
-def test_whatever_mjcf_can_say_of_frames_and_masses(tmp_path):
+def test_frames_and_masses_of_mjcf_match_mujoco(tmp_path):
     path = tmp_path / "mixed.xml"
     path.write_text(MIXED)
     mechanism = check_against_mujoco(path)
@@ -102,7 +102,7 @@ EQUALITIES = """
 """
 
 
-def test_equalities_miss_by_as_much_as_mujoco_s(tmp_path):
+def test_residuals_of_equalities_match_mujoco(tmp_path):
     path = tmp_path / "equalities.xml"
     path.write_text(EQUALITIES)
     with pytest.warns(UserWarning, match="equalities.xml has what is not modelled: inactive <equality> \\(line 21\\)$"):
@@ -119,7 +119,7 @@ def test_equalities_miss_by_as_much_as_mujoco_s(tmp_path):
     np.testing.assert_allclose(missed, theirs[9:12], atol=1e-12)
     residual = np.asarray(mechanism.position_residual(0.0, jnp.asarray(there.q)))
     assert set(mechanism.tree.closures) == {"point", "pin", "sites"}
-    ours = np.linalg.norm(np.reshape(residual[:9], (3, 3)), axis=1)  # theirs are along the axes of space
+    ours = np.linalg.norm(np.reshape(residual[:9], (3, 3)), axis=1)  # MuJoCo's rows are along the axes of space
     np.testing.assert_allclose(ours, np.linalg.norm(np.reshape(theirs[:9], (3, 3)), axis=1), rtol=1e-12)
 
 
@@ -128,7 +128,7 @@ BROKEN = [(ending, row) for ending, rows in tomllib.loads(TABLE.read_text()).ite
 
 
 @pytest.mark.parametrize(("ending", "row"), BROKEN, ids=[f"{ending}-{row['what']}" for ending, row in BROKEN])
-def test_a_broken_file_gets_its_line(ending, row, tmp_path):
+def test_broken_file_gives_a_one_line_error(ending, row, tmp_path):
     path = tmp_path / f"broken.{ending}"
     path.write_text(row["text"].removeprefix("\n"))
     with pytest.raises(ValueError) as caught:
@@ -163,7 +163,7 @@ def written(tmp_path, mass="1", I="1e-3", x="0.2"):
     return path
 
 
-def test_what_a_urdf_says_beside_bodies(tmp_path):
+def test_joint_properties_and_shapes_of_urdf(tmp_path):
     text = r"two.urdf has what is not modelled: <gazebo> \(line 15\), <limit> \(line 10; modelled with stops=True\), "
     with pytest.warns(UserWarning, match=text) as said:
         mechanism: Any = uk.load(written(tmp_path))
@@ -182,7 +182,7 @@ def test_what_a_urdf_says_beside_bodies(tmp_path):
     assert read(written(tmp_path)).ignored["<limit>"] == [10]
 
 
-def test_a_root_floats_where_it_is_asked_to(tmp_path):
+def test_floating_option_of_load(tmp_path):
     floating = loaded(written(tmp_path), floating=True)
     assert [name for name, _ in floating.coordinates][:4] == [
         "base_link_x",
@@ -196,7 +196,7 @@ def test_a_root_floats_where_it_is_asked_to(tmp_path):
         uk.load(robots.path("furuta_pendulum"), floating=True)
 
 
-def test_a_pose_called_home_is_where_it_starts(tmp_path):
+def test_keyframe_home_is_the_reference_pose(tmp_path):
     path = tmp_path / "home.xml"
     home = '<keyframe><key name="other" qpos="0 0"/><key name="home" qpos=".1 .2"/></keyframe>'
     body = '<body name="{0}"><joint name="{0}"/><geom size="1"/></body>'
@@ -213,9 +213,9 @@ def test_a_pose_called_home_is_where_it_starts(tmp_path):
         ({"mass": "1000"}, "body_1st has 1000 kg in the 0.0005 m³ of its shapes: is its mass in kg?"),
     ),
 )
-def test_mistaken_units_are_told_of(tmp_path, given, line):
+def test_numbers_in_wrong_units_are_reported(tmp_path, given, line):
     path = written(tmp_path, **given)
-    if "mass" in given:  # meshes have no volume that is known
+    if "mass" in given:  # meshes have no known volume
         path.write_text("\n".join(row for row in path.read_text().splitlines() if "mesh" not in row) + "")
         path.write_text(
             path.read_text().replace("</geometry></visual>\n  <link", "</geometry></visual></link>\n  <link")
@@ -231,13 +231,13 @@ def test_mistaken_units_are_told_of(tmp_path, given, line):
         ('ixx="1e-3" iyy="1e-3" izz="1e-3" ixy="3e-3"', "of its moments -0.002, 0.001, 0.004 one is negative"),
     ),
 )
-def test_inertias_that_no_body_has_are_told_of(tmp_path, moments, line):
+def test_impossible_inertias_are_reported(tmp_path, moments, line):
     path = written(tmp_path)
     path.write_text(path.read_text().replace('ixx="1e-3" iyy="1e-3" izz="1e-3" ixy="0"', moments))
     assert [line in each for each in doubts(loaded(path))] == [True, True]
 
 
-def test_without_mujoco_it_is_said_what_to_install(monkeypatch):
+def test_missing_mujoco_error_names_the_package_to_install(monkeypatch):
     import sys
 
     monkeypatch.setitem(sys.modules, "mujoco", None)
@@ -245,7 +245,7 @@ def test_without_mujoco_it_is_said_what_to_install(monkeypatch):
         uk.load(robots.path("delta"))
 
 
-def test_a_mujoco_that_is_too_old_is_said_to_be(monkeypatch):
+def test_too_old_mujoco_raises(monkeypatch):
     monkeypatch.setattr(mujoco, "__version__", "3.3.6")
     with pytest.raises(ImportError, match=r"needs mujoco 3\.3\.7 or later, got 3\.3\.6: pip install -U"):
         uk.load(robots.path("delta"))
@@ -253,14 +253,14 @@ def test_a_mujoco_that_is_too_old_is_said_to_be(monkeypatch):
     assert wanted["project"]["optional-dependencies"]["mjcf"] == ["mujoco>=3.3.7"]
 
 
-def test_robots_have_names():
+def test_robot_names_and_misspelt_name():
     assert len(robots.names()) == 10
     with pytest.raises(ValueError, match="no robot is named 'dleta'; did you mean 'delta'?"):
         robots.path("dleta")
 
 
-def test_a_start_can_be_traced():
-    """As ensembles and estimates do, for members that differ in numbers that the start may depend on."""
+def test_start_can_be_traced_and_batched():
+    """Ensembles and estimates do this, for members whose parameters may change the start."""
     joints = {"pin": uk.joints.Revolute("ground", "pendulum")}
     mechanism = uk.Mechanism({"pendulum": uk.Body(0.1, (0.1, 0, 0))}, joints)
     masses = jnp.array([0.1, 0.2])

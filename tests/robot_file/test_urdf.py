@@ -1,5 +1,8 @@
-"""URDF files with mistakes, and with words of other programs: what changes a motion is read by the specification or
-told by name and line. A compiled MuJoCo model is the second opinion where it reads the same."""
+"""URDF files with mistakes and with elements of other programs.
+
+All that changes a motion is read as the specification states, or reported with name and line. Where MuJoCo reads the
+same, its compiled model is the comparison.
+"""
 
 import re
 import tomllib
@@ -45,7 +48,7 @@ def write(tmp_path, text):
 
 
 @pytest.mark.parametrize("what", WARNED)
-def test_a_mistake_is_told_by_name_and_line(what, tmp_path):
+def test_warning_about_a_mistake_has_name_and_line(what, tmp_path):
     row = WARNED[what]
     assert row["part"] in ARM
     before, after = ARM.split(row["part"], 1)
@@ -55,10 +58,10 @@ def test_a_mistake_is_told_by_name_and_line(what, tmp_path):
     (warning,) = caught
     at = re.search(re.escape(row["says"]) + r" \(line (\d+)\)", str(warning.message))
     assert at, str(warning.message)
-    assert len(lines) - 1 <= int(at[1]) <= len(lines)  # that of the element, which may have begun before
+    assert len(lines) - 1 <= int(at[1]) <= len(lines)  # the line of the element, which may begin one line earlier
 
 
-def test_a_sound_file_is_told_only_of_what_is_not_modelled(tmp_path):
+def test_correct_file_gives_only_a_warning_of_elements_not_modelled(tmp_path):
     text = r"arm.urdf has what is not modelled: <limit> \(line 13; modelled with stops=True\)$"
     with pytest.warns(UserWarning, match=text):
         uk.load(write(tmp_path, ARM))
@@ -70,8 +73,8 @@ def quiet(path, **how):
         return uk.load(path, **how)
 
 
-def test_what_is_left_out_is_what_mujoco_takes_it_for(tmp_path):
-    """x without <axis>; blank lines before the declaration of XML."""
+def test_defaults_of_omitted_elements_match_mujoco(tmp_path):
+    """The axis is x without <axis>; blank lines before the XML declaration are allowed."""
     mujoco = pytest.importorskip("mujoco")
     text = ARM.replace('<axis xyz="0 1 0"/>', "")
     ours = quiet(write(tmp_path, "\n\n<?xml version='1.0'?>\n" + text))
@@ -91,20 +94,20 @@ def _times(mujoco, model, data, vector):
     return found
 
 
-def test_lines_are_right_behind_blank_lines_before_the_declaration(tmp_path):
+def test_line_numbers_are_correct_after_blank_lines_before_the_declaration(tmp_path):
     text = "\n\n<?xml version='1.0'?>\n" + ARM.replace('xyz="0 1 0"', 'xzy="0 1 0"')
     ((lines),) = [lines for what, lines in read(write(tmp_path, text)).suspicious.items() if "xzy" in what]
     assert lines == [1 + text.splitlines().index(next(line for line in text.splitlines() if "xzy" in line))]
 
 
 @pytest.mark.parametrize("scale", ("0.001", "0.001 0.001 0.001 1", "small"))
-def test_the_scale_of_a_picture_is_no_reason_to_refuse(scale, tmp_path):
+def test_unusual_scale_of_a_visual_mesh_does_not_raise(scale, tmp_path):
     mesh = f'<visual><geometry><mesh filename="a.stl" scale="{scale}"/></geometry></visual></link>'
     mechanism = quiet(write(tmp_path, ARM.replace("</inertial>\n  </link>", "</inertial>\n" + mesh, 1)))
     assert mechanism.bodies.arm.shapes[0].size == ((1.0, 1.0, 1.0) if scale == "small" else (0.001,) * 3)
 
 
-def test_what_is_fixed_to_a_link_named_world_floats(tmp_path):
+def test_floating_frees_the_link_fixed_to_world(tmp_path):
     world = ARM.replace('<link name="base"/>', '<link name="world"/><link name="base"/>').replace(
         "</robot>", '<joint name="on" type="fixed"><parent link="world"/><child link="base"/></joint></robot>'
     )
@@ -115,19 +118,19 @@ def test_what_is_fixed_to_a_link_named_world_floats(tmp_path):
         quiet(write(tmp_path, held), floating=True)
 
 
-def test_an_arm_without_masses_has_poses_and_no_motion(tmp_path):
+def test_arm_without_masses_has_poses_but_no_motion(tmp_path):
     text = "\n".join(line for line in ARM.splitlines() if "inerti" not in line)
     with pytest.warns(UserWarning, match="no body with a mass: poses, but no motion"):
         mechanism = uk.load(write(tmp_path, text))
     q, v = mechanism.start({"shoulder": 0.4})
-    np.testing.assert_allclose(q, [0.4, 0.9], rtol=1e-12)  # the wrist mimics it
+    np.testing.assert_allclose(q, [0.4, 0.9], rtol=1e-12)  # the wrist mimics the shoulder
     at = mechanism.pose(q)["hand"].p
     np.testing.assert_allclose(at, [0.5 * np.cos(0.4), 0, 1 - 0.5 * np.sin(0.4)], atol=1e-12)
     with pytest.raises(ValueError, match="no mass|not unique|not determined|singular"):
         uk.constrained_motion(mechanism(0.0, q, v))
 
 
-def test_a_part_without_mass_is_told_of(tmp_path):
+def test_joint_that_moves_no_mass_gives_a_warning(tmp_path):
     hand = ARM[ARM.index('  <link name="hand">') : ARM.index('  <joint name="shoulder')]
     mimic = ARM[ARM.index("<mimic") : ARM.index("/>", ARM.index("<mimic")) + 2]
     text = ARM.replace(hand, '  <link name="hand"/>\n').replace(mimic, "")
@@ -135,7 +138,7 @@ def test_a_part_without_mass_is_told_of(tmp_path):
         uk.load(write(tmp_path, text))
 
 
-def test_entities_are_seen_in_any_encoding(tmp_path):
+def test_entities_of_a_mesh_file_are_detected_in_any_encoding(tmp_path):
     pytest.importorskip("trimesh")
     from ukjax._mechanism.mesh import mesh_drawing
 

@@ -1,4 +1,4 @@
-"""Problems with known answers: ukjax solves them, and wrong references are noticed."""
+"""Problems with known answers: ukjax solves them, and wrong references are detected."""
 
 import json
 from dataclasses import replace
@@ -13,11 +13,11 @@ from ukjax.__main__ import main
 from ukjax.verify.measure import verify
 
 QUICK = "bead_on_hoop", "bouncing_ball"
-"""A constraint, and impacts; the knife edge below has a velocity constraint and a derivative."""
+"""Problems with a constraint and with impacts. The knife edge below has a velocity constraint and a derivative."""
 
 
 @pytest.mark.parametrize("name", QUICK)
-def test_a_problem_is_solved_to_its_reference(name):
+def test_quick_problem_matches_its_reference(name):
     (found,) = uk.verify.run(name, finest=True, derivatives=False)
     assert found.passed, found
 
@@ -25,7 +25,7 @@ def test_a_problem_is_solved_to_its_reference(name):
 @pytest.mark.slow
 @pytest.mark.optimised
 @pytest.mark.timeout(600)
-def test_all_problems_are_solved_to_their_references():
+def test_all_problems_match_their_references():
     found = uk.verify.run(finest=True, derivatives=False)
     assert len(found) == len(uk.verify.names()) >= 24
     assert not [each for each in found if not each.passed]
@@ -39,8 +39,8 @@ def test_a_wrong_reference_fails():
     assert not verify(shifted, finest=True, derivatives=False).passed
 
 
-def test_another_solver_is_compared_with_the_reference():
-    """By the equations that ``model`` returns: a Runge–Kutta method of order 4 in NumPy."""
+def test_equations_of_a_problem_can_be_solved_by_another_program():
+    """Terms of the system from ``model`` are integrated by a Runge–Kutta method of order 4 in NumPy."""
     problem: Any = uk.verify.problem("knife_edge")
     system, q0, v0 = problem.model()
     y, h = np.concatenate([q0, v0]), (problem.ts[-1] - problem.ts[0]) / 100
@@ -63,7 +63,7 @@ def _terms(system, y):
     return terms.M, terms.Q, terms.A, terms.b
 
 
-def test_every_problem_is_complete():
+def test_problems_are_complete():
     for name in uk.verify.names():
         problem = uk.verify.problem(name)
         assert problem.name == name and problem.title and len(problem.statement or "") > 200 and problem.evidence
@@ -77,7 +77,7 @@ def test_every_problem_is_complete():
     assert len(with_derivative) >= 8
 
 
-def test_the_command_prints_the_statement_and_the_errors(capsys):
+def test_verify_command_prints_statement_and_errors(capsys):
     assert main(["verify", "knife_edge"]) == 0
     text = capsys.readouterr().out
     assert "It starts at the origin" in text and "spin = 2" in text and "passes" in text
@@ -88,7 +88,7 @@ def test_the_command_prints_the_statement_and_the_errors(capsys):
     assert len(capsys.readouterr().out.splitlines()) == len(uk.verify.names())
 
 
-def test_mistakes_are_named(capsys):
+def test_bad_input_raises(capsys):
     with pytest.raises(uk.InputError, match="no problem is named 'pendlum'; did you mean 'pendulum'"):
         uk.verify.problem("pendlum")
     pendulum = uk.verify.problem("pendulum")
