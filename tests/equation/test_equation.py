@@ -177,7 +177,7 @@ def test_more_rows_than_coordinates_may_fix_the_motion(rng):
 
 
 def test_rows_that_contradict_each_other_get_the_least_squares_motion(rng):
-    """b = A x + e with e orthogonal to the range of A: the residual is −e, whatever M and Q."""
+    """b = A x + e with e orthogonal to the range of A: the residual is −e, for any M and Q."""
     M, Q, A, b = system(rng, 9, rank=5)
     e = (np.eye(9) - A @ np.linalg.pinv(A, 1e-11)) @ rng.normal(size=9)
     motion = move(M, Q, A, b + e)

@@ -18,7 +18,7 @@ DTYPES = pytest.mark.parametrize("dtype", (np.float64, np.float32), ids=lambda d
 BOUND = 50  # times eps cond(M) cond(A)², as in the accuracy tests
 NOTHING = 0.1  # where the bound of the relative error is above this, a result is useless and may be NaN
 UNITS = {np.float64: 9, np.float32: 3}
-"""Decades of the units of rows, either way."""
+"""Units of rows are from 10⁻ᵏ to 10ᵏ, with this k."""
 
 
 @cache

@@ -101,7 +101,7 @@ def test_differentiable_is_false_if_rank_changes():
     assert not bool(flat.differentiable)
 
 
-def test_an_oscillator_has_its_exact_derivatives():
+def test_derivatives_of_oscillator_match_closed_form():
     """q = cos(√k t): derivatives by k and by the final time."""
 
     def end(k, t):

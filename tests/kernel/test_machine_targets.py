@@ -57,7 +57,7 @@ def by_kernel(*members):
     ids=("AVX2", "128 bits", "Haswell", "SSE4", "SSE2"),
 )
 def test_narrower_vectors_give_same_results(monkeypatch, members, target, is_there, fuses):
-    """Bitwise, but for processors without fused multiply-add."""
+    """Bitwise, except on processors without fused multiply-add."""
     if not is_there:
         pytest.skip("this processor does not run such code")
     expected = by_kernel(*members)

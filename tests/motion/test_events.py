@@ -78,7 +78,7 @@ def test_ball_stays_above_floor_in_fifty_bounces(event, how, dtype):
             assert q.dtype == v.dtype == dtype
             v = v * turn
             found.append((t, q, v))
-            if k == 4:  # by then checks, whose first calls are evaluated by NumPy, are compiled as well
+            if k == 4:  # checks are compiled after a few calls that NumPy evaluates
                 programs.clear()
     assert not programs
     t, q, v = (np.array([state[i] for state in found], float) for i in range(3))

@@ -31,7 +31,7 @@ def asked(system, q0, v0, ts, way, dtype, method, **how: Any):
         return found.finished, found.q[..., -1, :]
 
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # what is not written out, and single precision
+        warnings.simplefilter("ignore")  # of functions without kernels, and of single precision
         finished, q = (jax.jit(motion) if "jit" in way else motion)(q0, v0)
     return np.atleast_1d(finished), np.atleast_2d(q)
 

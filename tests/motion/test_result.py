@@ -75,7 +75,7 @@ def test_each_member_of_batch_has_result(case):
     assert (np.asarray(motion.finished) == (outcome == FINISHED)).all()
     assert not np.asarray(motion.met_event).any()
     assert all(reason == REASONS[int(code)] for reason, code in zip(motion.reason, motion.result, strict=True))
-    if case != "not finite":  # for which a batch looks for smaller steps until there are none
+    if case != "not finite":  # there a batch reduces the step until it is too small
         assert (np.asarray(motion.result) == outcome).all()
 
 

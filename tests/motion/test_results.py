@@ -307,7 +307,7 @@ def test_single_precision_stays_single():
     np.testing.assert_allclose(found.q[0, 0], np.cos(0.2), atol=1e-4)
 
 
-# --- what is returned -------------------------------------------------------------------------------------------------
+# --- returned classes -------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

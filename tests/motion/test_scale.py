@@ -155,7 +155,7 @@ def test_too_coarse_time_gives_warning_if_model_depends_on_time():
         uk.simulate(uk.System(driven), [1.0], [0.0], 100 + np.array([0.0, 1.0]), dt=0.1)
 
 
-def test_sizes_are_those_of_the_terms():
+def test_sizes_of_terms_match_values_by_hand():
     """Against values computed by hand."""
     f = lambda q: jnp.stack(
         [q[0] ** 2 - 1, jnp.cos(q[1]) - 1, q[0] * (q[0] - 1), jnp.sum(jnp.array([1e8, -1e8]) * q[0])]

@@ -13,7 +13,7 @@ def arrays(tableau):
     return tableau.weights(), np.array(tableau.b), np.array(tableau.c), np.array(tableau.b_error)
 
 
-def test_dopri8_equals_that_of_diffrax_bitwise():
+def test_dopri8_equals_diffrax_bitwise():
     """The last stage in diffrax is the first of the next step, and has weight zero."""
     ours, theirs = DOPRI8, Tableau.of(dfx.Dopri8())
     assert ours.order == theirs.order == 8 and ours.stages == theirs.stages - 1

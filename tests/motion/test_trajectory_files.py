@@ -114,7 +114,7 @@ def test_contacts_are_saved(touching, tmp_path):
         uk.load_trajectory(path)
 
 
-def test_names_are_those_of_the_model(single):
+def test_names_of_rows_match_the_model(single):
     assert single.rows["residual"] == ("belt", "speed") == single.rows["acceleration_residual"]
     assert single.rows["position_residual"] == ("belt",)
     assert single.rows["unreachable"] == ("speed",)

@@ -310,7 +310,7 @@ def test_error_names_redundant_rows_in_any_units():
         uk.constrained_motion(terms, "cholesky")
 
 
-# --- things of the wrong type: in a process where annotations are not enforced, as users have it --------------------
+# --- arguments of the wrong type: in a process where annotations are not enforced, as users have it ----------------
 
 WRONG_TYPES = {
     "uk.constrained_motion((1, 2))": "terms must be ukjax.Terms(M, Q, A, b), got tuple",

@@ -94,7 +94,7 @@ def test_each_entry_of_an_array_has_a_name():
         ("bodies[2", "must be a name, such as m1, ma[2], arm.length or bodies[2].mass"),
     ],
 )
-def test_error_for_unknown_name_says_which_part_is_wrong(name, message):
+def test_error_for_unknown_name_shows_which_part_is_wrong(name, message):
     with pytest.raises(ValueError, match=re.escape(message)):
         Parameters.of(robot(), name)
 
