@@ -54,7 +54,7 @@ def test_acceleration_agrees_with_fifty_digits(systems, method):
 
 
 @pytest.mark.slow
-def test_half_of_the_systems_are_solved_to_a_few_roundings(systems):
+def test_median_error_is_a_few_roundings(systems):
     assert np.median([relative_error(case, exact) for case, exact in systems]) < 20 * EPS
 
 
@@ -67,7 +67,7 @@ def test_reported_rank_is_the_exact_one(cases, method, some):
     assert [pair for pair in ranks if pair[0] != pair[1]] == []
 
 
-def test_the_systems_are_of_every_kind(cases):
+def test_systems_include_redundant_singular_and_contradictory_ones(cases):
     assert all(np.array_equal(exact_product(case), case.A) for case in cases)
     assert sum(not case.independent for case in cases) > 30
     assert sum(not case.definite for case in cases) > 20

@@ -1,4 +1,4 @@
-"""Constraining is closed under composition: one after the other, in any order, is the same as all at once."""
+"""Composition of constraints: sets applied one after the other, in any order, give the same motion as all at once."""
 
 import jax
 import jax.numpy as jnp
@@ -52,7 +52,7 @@ def same(one, other):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_one_after_the_other_is_all_at_once(rng, kind):
+def test_two_sets_in_sequence_match_stacked_rows(rng, kind):
     M, Q, first, second = pair(rng, kind)
     together, by_hand = sequential(M, Q, first, second), np.vstack([first[0], second[0]])
     same(together, stacked(M, Q, first, second))
@@ -67,7 +67,7 @@ def test_order_does_not_matter(rng):
 
 
 @pytest.mark.slow
-def test_three_in_sequence_are_three_stacked(rng):
+def test_three_sets_in_sequence_match_stacked_rows(rng):
     M, Q, first, second = pair(rng, "second rows redundant")
     third = first[0][:1] + second[0][:1] + rng.normal(size=(1, 8)), rng.normal(size=1)
     same(sequential(M, Q, first, second, third), stacked(M, Q, first, second, third))
@@ -79,15 +79,15 @@ def test_a_second_set_that_repeats_the_first_changes_nothing(rng):
     same(sequential(M, Q, (A, b), (mix @ A, mix @ b)), sequential(M, Q, (A, b)))
 
 
-def test_a_motion_that_is_fixed_stays_fixed(rng):
+def test_fully_constrained_motion_is_not_changed_by_further_rows(rng):
     M, Q, _, (A, b) = pair(rng, "independent")
     wanted = rng.normal(size=8)
-    fixed = sequential(M, Q, (np.eye(8), wanted), (A, b))  # what A asks for is forbidden: the first set wins
+    fixed = sequential(M, Q, (np.eye(8), wanted), (A, b))  # A contradicts the first set, which has priority
     np.testing.assert_allclose(fixed.acceleration, wanted, rtol=0, atol=CLOSE)
     np.testing.assert_allclose(fixed.matrix, 0, rtol=0, atol=CLOSE)
 
 
-def test_what_the_first_rows_forbid_is_met_in_the_least_squares_sense(rng):
+def test_contradictory_second_set_is_satisfied_in_least_squares_sense(rng):
     """min |A2 x − b2| over the x that the first rows allow, then nearest in the metric of M."""
     M, Q, (A1, b1), _ = pair(rng, "independent")
     A2, b2 = np.vstack([A1[0], A1[0], rng.normal(size=(2, 8))]), rng.normal(size=4)
@@ -110,7 +110,7 @@ def test_mobility_maps_a_force_to_an_acceleration(rng):
     np.testing.assert_allclose(A @ motion.matrix, 0, rtol=0, atol=CLOSE)
 
 
-def test_mobility_takes_a_nonideal_force(rng):
+def test_mobility_accepts_nonideal_force(rng):
     M, Q, (A, b), _ = pair(rng, "independent")
     terms = uk.Terms(M, Q, A, b, rng.normal(size=8))
     np.testing.assert_allclose(
@@ -119,7 +119,7 @@ def test_mobility_takes_a_nonideal_force(rng):
 
 
 def test_cascading_with_the_unconstrained_mass_breaks_the_first_set(rng):
-    """What some papers do, and why ``compose`` exists (Han et al. 2020, eq. 25)."""
+    """Some papers do this (Han et al. 2020, eq. 25). ``compose`` satisfies both sets."""
     M, Q, (A1, b1), (A2, b2) = pair(rng, "independent")
     once = sequential(M, Q, (A1, b1)).acceleration
     naive = sequential(M, M @ once, (A2, b2)).acceleration
@@ -133,7 +133,7 @@ AT = np.array([0.3, 0.7, 0.2])
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
-def test_gradients_are_those_of_stacking(rng, kind):
+def test_gradients_match_those_of_stacked_rows(rng, kind):
     data = changing(rng, kind)
     for one, other in zip(DERIVATIVES["sequential"](AT, *data), DERIVATIVES["stacked"](AT, *data), strict=True):
         np.testing.assert_allclose(one, other, rtol=0, atol=CLOSE)
@@ -141,8 +141,8 @@ def test_gradients_are_those_of_stacking(rng, kind):
 
 
 @pytest.mark.slow
-def test_gradients_where_rows_contradict_each_other_are_differences(rng):
-    """The second set against the first, and within itself: no stacking gives this motion."""
+def test_gradients_with_contradictory_rows_match_finite_differences(rng):
+    """The second set contradicts the first, and itself. No stacked rows give this motion."""
     M, Q, A1, b1, A2, b2, *changes = changing(rng, "independent")
     A2[0], A2[2] = A1[0] + A1[1], A2[3]
     data = M, Q, A1, b1, A2, rng.normal(size=4), *changes
@@ -153,7 +153,7 @@ def test_gradients_where_rows_contradict_each_other_are_differences(rng):
 
 
 def changing(rng, kind):
-    """A pair of constraints, and changes that keep every rank."""
+    """A pair of constraints, and changes that do not change any rank."""
     M, Q, first, second = pair(rng, kind)
     axes = np.linalg.eigh(M)[1][:, KINDS[kind][2] :]  # without the null space of a singular M
     dM = axes @ mass_matrix(rng, axes.shape[1]) @ axes.T
@@ -192,7 +192,7 @@ DERIVATIVES = {name: jax.jit(both_ways(of)) for name, of in VALUES.items()}
         (np.ones((2, 8)), np.ones(3), r"b must have shape \(2,\), one entry per row of A, got shape \(3,\)"),
     ),
 )
-def test_rows_that_do_not_fit_are_an_error(rng, A, b, message):
+def test_rows_of_wrong_shape_are_an_error(rng, A, b, message):
     M, Q, first, _ = pair(rng, "independent")
     with pytest.raises(ValueError, match=message):
         uk.compose(sequential(M, Q, first), A, b)

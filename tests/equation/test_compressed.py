@@ -1,4 +1,4 @@
-"""Matrices by few of their columns, against NumPy's in full."""
+"""Compressed sparse matrices against dense matrices in NumPy."""
 
 import jax
 import jax.numpy as jnp
@@ -8,7 +8,7 @@ import pytest
 from ukjax._compressed import Compressed, SparsityPattern
 
 SHAPES = ((7, 5, 0.3), (40, 30, 0.05), (6, 40, 0.5), (0, 4, 0.5))
-"""Rows, columns, and how many of the entries there are; the third has more in each row than are written one by one."""
+"""Rows, columns, and the share of nonzero entries. The third has more entries in a row than are unrolled."""
 
 
 def some(m, n, share, rng):
@@ -28,12 +28,12 @@ def test_products_and_scales(shape, rng):
     np.testing.assert_allclose(found, y[:, None] * matrix * x, atol=1e-14)
 
 
-def test_columns_of_one_colour_meet_in_no_row(rng):
+def test_columns_of_one_colour_share_no_row(rng):
     there = some(40, 30, 0.05, rng) != 0
     places = SparsityPattern(there)
     for colour in range(places.seeds.colours):
         assert np.max(np.sum(there[:, places.seeds.colour == colour], axis=1)) <= 1
-    # A band is worth few derivatives, however long it is.
+    # A band of any length needs few derivatives.
     band = np.abs(np.subtract.outer(np.arange(500), np.arange(500))) <= 1
     assert SparsityPattern(band).seeds.colours == 3
 
@@ -52,7 +52,7 @@ def test_the_transpose(rng):
     np.testing.assert_array_equal(np.array([turned @ row for row in jnp.eye(9)]).T, square.T)
 
 
-def test_further_axes_are_members(rng):
+def test_further_axes_are_batch_axes(rng):
     places = SparsityPattern(some(7, 5, 0.4, rng) != 0)
     entries, x = rng.normal(size=(*places.column.shape, 3)), rng.normal(size=(5, 3))
     entries[places.column == 5] = 0
@@ -62,7 +62,7 @@ def test_further_axes_are_members(rng):
         np.testing.assert_allclose(found[:, i], alone, atol=1e-14)
 
 
-def test_what_has_other_entries_is_no_number(rng):
+def test_entry_outside_pattern_makes_its_row_nan(rng):
     matrix = some(7, 5, 0.5, rng)
     i, j = np.argwhere(matrix != 0)[3]
     there = matrix != 0
@@ -72,8 +72,8 @@ def test_what_has_other_entries_is_no_number(rng):
     assert np.all(np.isfinite(np.delete(entries, i, axis=0)))
 
 
-def test_entries_one_by_one_are_those_of_derivatives(rng):
-    """What a mechanism knows entry by entry, some of them the sum of two, against products with all seeds."""
+def test_seed_products_of_single_entries_match_derivatives(rng):
+    """Single entries of a matrix, some of them the sum of two, against products with all seeds."""
     rows, columns = np.array([0, 0, 1, 3, 3, 0]), np.array([1, 2, 0, 2, 4, 1])
     values = rng.normal(size=6)
     matrix = np.zeros((4, 5))
@@ -85,7 +85,7 @@ def test_entries_one_by_one_are_those_of_derivatives(rng):
     np.testing.assert_allclose(along, matrix @ seeds.matrix, atol=1e-14)
 
 
-def test_places_that_say_the_same_are_one_program(rng):
+def test_equal_patterns_use_one_program(rng):
     there = some(7, 5, 0.5, rng) != 0
     traced = []
 

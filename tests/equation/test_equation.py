@@ -1,4 +1,4 @@
-"""The equation against other ways to the same motion, and the laws it obeys."""
+"""The equation against other methods for the same motion, and the laws of mechanics."""
 
 import jax
 import jax.numpy as jnp
@@ -42,12 +42,12 @@ def accelerate(*terms, method="orthogonal"):
     return move(*terms, method=method).acceleration
 
 
-# --- other ways to the same motion ---------------------------------------------------------------------------------
+# --- other methods for the same motion -----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("m", "rank"), ((4, 4), (4, 2), (9, 5), (9, 6), (0, 0)))
 @pytest.mark.parametrize("consistent", (True, False))
-def test_motion_and_forces_are_those_of_the_printed_formula(rng, m, rank, consistent):
+def test_motion_and_forces_match_printed_formula(rng, m, rank, consistent):
     M, Q, A, b = system(rng, m, rank=rank, consistent=consistent)
     c = rng.normal(size=6)
     motion = move(M, Q, A, b, c)
@@ -60,13 +60,13 @@ def test_motion_and_forces_are_those_of_the_printed_formula(rng, m, rank, consis
     assert motion.rank == rank
 
 
-def test_motion_is_that_of_the_multipliers(rng):
+def test_motion_matches_lagrange_multipliers(rng):
     M, Q, A, b = system(rng)
     np.testing.assert_allclose(accelerate(M, Q, A, b), multiplier_motion(M, Q, A, b), rtol=0, atol=CLOSE)
 
 
 @pytest.mark.parametrize(("m", "rank"), ((4, 3), (9, 5)))
-def test_motion_is_that_of_the_null_space(rng, m, rank):
+def test_motion_matches_null_space_method(rng, m, rank):
     M, Q, A, b = system(rng, m, rank=rank, consistent=False)
     np.testing.assert_allclose(accelerate(M, Q, A, b), null_space_motion(M, Q, A, b), rtol=0, atol=CLOSE)
 
@@ -105,7 +105,7 @@ def test_unknown_method_is_an_error_with_a_suggestion(rng):
         accelerate(*system(rng), method="choleski")
 
 
-def test_a_larger_tolerance_truncates(rng):
+def test_larger_tolerance_reduces_rank(rng):
     M, Q, A, b = system(rng)
     A[3] = A[2] + 1e-5 * A[3]
     assert uk.constrained_motion(uk.Terms(M, Q, A, b)).rank == 4
@@ -128,7 +128,7 @@ def test_gauss_least_constraint(rng, m, rank):
 
 
 @pytest.mark.parametrize(("m", "rank"), ((4, 4), (9, 5)))
-def test_virtual_work_of_the_constraints_is_that_of_c(rng, m, rank):
+def test_virtual_work_of_constraints_equals_that_of_c(rng, m, rank):
     M, Q, A, b = system(rng, m, rank=rank)
     c = rng.normal(size=6)
     motion = move(M, Q, A, b, c)
@@ -139,7 +139,7 @@ def test_virtual_work_of_the_constraints_is_that_of_c(rng, m, rank):
     np.testing.assert_allclose(M @ motion.acceleration, Q + motion.constraint_force, rtol=0, atol=CLOSE)
 
 
-def test_nonideal_motion_is_the_ideal_one_under_an_added_force(rng):
+def test_nonideal_force_acts_as_an_added_applied_force(rng):
     M, Q, A, b = system(rng)
     c = rng.normal(size=6)
     np.testing.assert_allclose(accelerate(M, Q, A, b, c), accelerate(M, Q + c, A, b), rtol=0, atol=CLOSE)
@@ -177,7 +177,7 @@ def test_more_rows_than_coordinates_may_fix_the_motion(rng):
 
 
 def test_rows_that_contradict_each_other_get_the_least_squares_motion(rng):
-    """b = A x + e with e orthogonal to the range of A: the residual is −e, whatever M and Q."""
+    """b = A x + e with e orthogonal to the range of A: the residual is −e, for any M and Q."""
     M, Q, A, b = system(rng, 9, rank=5)
     e = (np.eye(9) - A @ np.linalg.pinv(A, 1e-11)) @ rng.normal(size=9)
     motion = move(M, Q, A, b + e)
@@ -186,20 +186,20 @@ def test_rows_that_contradict_each_other_get_the_least_squares_motion(rng):
     np.testing.assert_allclose(motion.acceleration, accelerate(M, Q, A, b), rtol=0, atol=CLOSE)
 
 
-def test_two_values_for_one_row_meet_in_the_middle():
+def test_two_values_for_one_row_give_their_mean():
     motion = move(np.eye(2), np.zeros(2), [[1.0, 0.0], [1.0, 0.0]], [1.0, 2.0])
     np.testing.assert_allclose(motion.acceleration, [1.5, 0.0], rtol=0, atol=CLOSE)
     np.testing.assert_allclose(motion.inconsistency, np.sqrt(0.5), rtol=CLOSE)
 
 
-def test_heavier_rows_count_for_more_in_a_contradiction():
-    """Rows keep their own units: 3 q̈ = 3 against q̈ = 2 means min 9 (x − 1)² + (x − 2)², x = 1.1."""
+def test_contradictory_rows_are_weighted_by_their_scale():
+    """Rows are not normalised: 3 q̈ = 3 against q̈ = 2 means min 9 (x − 1)² + (x − 2)², x = 1.1."""
     motion = move(np.eye(2), np.zeros(2), [[3.0, 0.0], [1.0, 0.0]], [3.0, 2.0])
     np.testing.assert_allclose(motion.acceleration, [1.1, 0.0], rtol=0, atol=CLOSE)
 
 
 @pytest.mark.parametrize("method", ("orthogonal", "svd"))
-def test_a_row_of_rounding_noise_is_not_taken_for_a_constraint(rng, method):
+def test_row_of_rounding_noise_is_omitted_with_a_warning(rng, method):
     M, Q, A, b = system(rng)
     noisy = A.copy()
     noisy[3] = 1e-17 * rng.normal(size=6)
@@ -210,7 +210,7 @@ def test_a_row_of_rounding_noise_is_not_taken_for_a_constraint(rng, method):
     np.testing.assert_allclose(motion.acceleration, multiplier_motion(M, Q, A[:3], b[:3]), rtol=0, atol=CLOSE)
 
 
-# A mass below eps of the mean counts as none where eigenvalues decide: with svd, unit⁴ must stay above that.
+# With svd, a mass below eps times the mean counts as zero: unit⁻⁴ must stay above that.
 @pytest.mark.parametrize(("method", "unit"), (("orthogonal", 1e5), ("svd", 1e3)))
 def test_units_of_coordinates_and_rows_do_not_matter(rng, method, unit):
     M, Q, A, b = system(rng)
@@ -222,7 +222,7 @@ def test_units_of_coordinates_and_rows_do_not_matter(rng, method, unit):
 
 
 @pytest.mark.parametrize("method", ("orthogonal", "svd"))
-def test_units_do_not_matter_where_rows_are_redundant(rng, method):
+def test_units_do_not_matter_with_redundant_rows(rng, method):
     """Rounding of a row times 1e3 contradicts a row times 1e-3, by 1e-16 × 1e6 of its size."""
     M, Q, A, b = system(rng, rank=3)
     coordinate, row = np.array([1e3, 1.0, 1e-3, 1e3, 1e-3, 1.0]), np.array([1e-3, 1e3, 1.0, 1e3])
@@ -236,7 +236,7 @@ def test_units_do_not_matter_where_rows_are_redundant(rng, method):
 
 
 @pytest.mark.parametrize("method", ("orthogonal", "svd", "udwadia_phohomsiri", "kkt"))
-def test_a_coordinate_without_mass_moves_as_the_row_says(method):
+def test_massless_coordinate_moves_as_constraint_requires(method):
     """A mass m and a massless point fixed to it, both pushed: m ẍ = f + g."""
     m, f, g = 2.0, 3.0, 5.0
     motion = move(np.diag([m, 0.0]), [f, g], [[1.0, -1.0]], [0.7], method=method)
@@ -244,13 +244,13 @@ def test_a_coordinate_without_mass_moves_as_the_row_says(method):
     assert np.isnan(motion.unconstrained).any()
 
 
-def test_without_any_mass_the_rows_are_all_there_is(rng):
+def test_motion_without_mass_is_least_squares_solution_of_rows(rng):
     _, Q, A, b = system(rng, 9)
     wanted = np.linalg.lstsq(A, b)[0]
     np.testing.assert_allclose(accelerate(np.zeros((6, 6)), Q, A, b), wanted, rtol=0, atol=CLOSE)
 
 
-def test_singular_mass_with_redundant_rows_moves_as_the_null_space_says(rng):
+def test_singular_mass_with_redundant_rows_matches_null_space_method(rng):
     M, Q, A, b = system(rng, 9, rank=4, consistent=False)
     M = M @ (np.eye(6) - np.outer(A[0], A[0]) / (A[0] @ A[0]))
     M = M.T @ M
@@ -284,10 +284,10 @@ def test_unit_quaternion_obeys_euler(rng, auxiliary):
     np.testing.assert_allclose(accelerate(M, Q, u[None], [-w @ w]), expected, rtol=0, atol=CLOSE)
 
 
-# --- as JAX sees it ------------------------------------------------------------------------------------------------
+# --- transformations of JAX ----------------------------------------------------------------------------------------
 
 
-def test_two_batch_axes_give_what_their_members_give(rng):
+def test_two_batch_axes_match_single_members(rng):
     batch = [[system(rng, rank=rank) for rank in ranks] for ranks in ((4, 3, 2), (1, 4, 4))]
     terms = jax.tree.map(lambda *x: np.stack(x), *(uk.Terms(*t) for row in batch for t in row))
     terms = jax.tree.map(lambda x: x.reshape(2, 3, *x.shape[1:]), terms)
@@ -320,8 +320,9 @@ def test_jit_changes_nothing(rng):
 
 @pytest.mark.parametrize("apart", (1e-8, 1e-10))
 @pytest.mark.parametrize("method", (uk.Orthogonal, uk.SVD))
-def test_rows_that_are_nearly_dependent_are_told_or_kept(method, apart):
-    """ẍ = 0 and ẍ + ε ÿ = ε say ÿ = 1. What leaves the second out says so; with a tolerance below ε it counts."""
+def test_nearly_dependent_rows_give_a_warning_or_are_used(method, apart):
+    """ẍ = 0 and ẍ + ε ÿ = ε imply ÿ = 1. If the second row is omitted there is a warning; with a tolerance below ε it
+    is used."""
     terms = uk.Terms(np.eye(2), np.zeros(2), np.array([[1.0, 0.0], [1.0, apart]]), np.array([0.0, apart]))
     with pytest.warns(UserWarning, match=r"nearly dependent: their rank is taken to be 1, .*rtol="):
         assert int(uk.constrained_motion(terms, method()).rank) == 1
@@ -330,7 +331,7 @@ def test_rows_that_are_nearly_dependent_are_told_or_kept(method, apart):
     np.testing.assert_allclose(kept.acceleration, [0, 1], atol=1e-5)
 
 
-def test_rows_that_are_dependent_but_for_rounding_are_not_told(rng):
+def test_rows_dependent_up_to_rounding_give_no_warning(rng):
     A = rng.normal(size=(3, 5))
     A = np.concatenate([A, rng.normal(size=(2, 3)) @ A])
     motion = uk.constrained_motion(uk.Terms(np.eye(5), np.zeros(5), A, A @ rng.normal(size=5)))

@@ -23,7 +23,7 @@ def active(V):
 
 
 @pytest.mark.parametrize("n", (1, 5, 37))
-def test_inverse_cholesky_is_that_of_numpy(rng, n):
+def test_inverse_cholesky_matches_numpy(rng, n):
     S = mass_matrix(rng, n)
     np.testing.assert_allclose(
         inverse_cholesky(jnp.asarray(S)), np.linalg.inv(np.linalg.cholesky(S)), rtol=0, atol=CLOSE
@@ -35,7 +35,7 @@ def test_inverse_cholesky_is_exactly_lower_triangular(rng):
     assert np.array_equal(L_inverse, np.tril(L_inverse))
 
 
-def test_inverse_cholesky_of_nothing_is_nothing():
+def test_inverse_cholesky_of_empty_matrix_is_empty():
     assert inverse_cholesky(jnp.zeros((0, 0))).shape == (0, 0)
 
 
@@ -46,27 +46,27 @@ def test_inverse_cholesky_of_nothing_is_nothing():
         [[1.0, 1.0], [1.0, 1.0]],  # semidefinite
         [[-1.0, 0.0], [0.0, 1.0]],
         [[0.0, 0.0], [0.0, 1.0]],
-        [[1.0, 1.0], [1.0, 1.0 + 2.0**-52]],  # semidefinite but for one rounding
+        [[1.0, 1.0], [1.0, 1.0 + 2.0**-52]],  # semidefinite up to one rounding
     ),
 )
 def test_inverse_cholesky_is_nan_where_not_positive_definite(S):
     assert np.isnan(inverse_cholesky(jnp.asarray(S))).any()
 
 
-def test_inverse_cholesky_takes_a_pivot_of_many_roundings_for_positive():
+def test_inverse_cholesky_accepts_small_pivot_above_rounding():
     S = np.array([[1.0, 1.0], [1.0, 1.0 + 1e-12]])
     np.testing.assert_allclose(inverse_cholesky(jnp.asarray(S))[1, 1], 1e6, rtol=1e-3)
 
 
 @pytest.mark.parametrize("n", (0, 1, 5, 16, 17, 37))
-def test_cholesky_is_that_of_numpy(rng, n):
+def test_cholesky_matches_numpy(rng, n):
     S = mass_matrix(rng, n)
     C, scale = map(np.asarray, cholesky(jnp.asarray(S)))
     assert np.array_equal(C, np.tril(C, -1))
     np.testing.assert_allclose(C + np.diag(1 / scale), np.linalg.cholesky(S), rtol=0, atol=CLOSE)
 
 
-def test_cholesky_says_by_nan_that_rows_are_not_independent():
+def test_cholesky_of_singular_matrix_is_nan():
     assert np.isnan(cholesky(jnp.ones((3, 3))).scale).any()
 
 
@@ -74,7 +74,7 @@ def test_cholesky_says_by_nan_that_rows_are_not_independent():
     ("m", "n", "rank"),
     ((4, 6, 4), (4, 6, 2), (7, 3, 3), (7, 3, 2), (4, 6, 1), (40, 50, 40), (40, 50, 21), (40, 20, 20)),
 )
-def test_rows_are_orthonormal_and_made_of_those_given(rng, m, n, rank):
+def test_basis_is_orthonormal_and_spans_the_rows(rng, m, n, rank):
     B = rows_of_rank(rng, m, n, rank)
     found = basis(B)
     V, C, scale = (np.asarray(x) for x in (found.V, *found.triangle))
@@ -83,11 +83,11 @@ def test_rows_are_orthonormal_and_made_of_those_given(rng, m, n, rank):
     np.testing.assert_allclose(active(V) @ active(V).T, np.eye(rank), rtol=0, atol=CLOSE)
     lengths = np.where(scale > 0, 1 / np.where(scale > 0, scale, 1), 0)
     np.testing.assert_allclose((C + np.diag(lengths)) @ V, B, rtol=0, atol=CLOSE)
-    np.testing.assert_allclose(B @ V.T @ V, B, rtol=0, atol=CLOSE)  # nothing of B's row space is missing
+    np.testing.assert_allclose(B @ V.T @ V, B, rtol=0, atol=CLOSE)  # V spans the row space of B
 
 
 def test_rows_that_are_nearly_parallel_give_an_orthonormal_basis():
-    """Once is not enough: a single Gram–Schmidt pass leaves an angle of 1e-16 / 1e-8 between the first two."""
+    """A single Gram–Schmidt pass leaves an error of 1e-16 / 1e-8 in the angle between the first two rows."""
     B = np.array([[1.0, 1.0, 1.0, 0.0, 0.0, 0.0]] * 4) + 1e-8 * np.eye(4, 6)
     V = active(basis(B)[0])
     assert len(V) == 4
@@ -105,8 +105,8 @@ def test_coordinates_and_multipliers_solve_the_rows(rng, m, n, rank):
     np.testing.assert_allclose(B.T @ found.triangle.solve_transposed(y), found.V.T @ y, rtol=0, atol=10 * CLOSE)
 
 
-def test_rows_are_taken_as_they_come():
-    """Row i of V is made of rows 0 to i, the others have no part in it."""
+def test_basis_uses_rows_in_their_order():
+    """Row i of V is a combination of rows 0 to i."""
     _, (C, scale) = basis(np.array([[1.0, 0, 0], [2, 0, 0], [1, 1, 0], [0, 1, 0], [0, 1, 1]]))
     np.testing.assert_array_equal(scale, [1, 0, 1, 0, 1])
     np.testing.assert_array_equal(C, [[0] * 5, [2, 0, 0, 0, 0], [1, 0, 0, 0, 0], [0, 0, 1, 0, 0], [0, 0, 1, 0, 0]])
@@ -121,7 +121,7 @@ def test_zero_rows_add_nothing(rng):
     assert not np.any(V[[0, 2]]) and not np.any(C[[0, 2]])
 
 
-def test_nothing_but_zero_rows_gives_no_basis():
+def test_zero_matrix_gives_no_basis():
     assert not any(np.any(part) for part in jax.tree.leaves(basis(np.zeros((4, 6)))))
 
 
@@ -136,7 +136,7 @@ def test_rows_within_the_tolerance_are_redundant():
     assert len(active(orthonormal_rows(B, 1e-5)[0])) == 1
 
 
-def test_no_rows_but_those_that_may(rng):
+def test_basis_uses_only_permitted_rows(rng):
     B = jnp.asarray(rng.normal(size=(4, 6)))
     V, (_, scale) = orthonormal_rows(B, THRESHOLD, jnp.array([True, False, True, True]))
     np.testing.assert_array_equal(scale > 0, [True, False, True, True])
@@ -144,8 +144,8 @@ def test_no_rows_but_those_that_may(rng):
     np.testing.assert_allclose(active(V), alone, rtol=0, atol=CLOSE)
 
 
-def test_a_batch_gives_what_its_members_give(rng):
-    """Ranks differ from member to member: each must stop at its own."""
+def test_batch_matches_single_members(rng):
+    """The ranks of the members differ."""
     batch = np.stack([rows_of_rank(rng, 4, 6, rank) for rank in (4, 1, 3)])
     together = jax.jit(jax.vmap(lambda B: orthonormal_rows(B, THRESHOLD)))(batch)
     for i, B in enumerate(batch):
@@ -154,7 +154,7 @@ def test_a_batch_gives_what_its_members_give(rng):
             np.testing.assert_allclose(many[i], one, rtol=0, atol=CLOSE)
 
 
-def test_a_batch_of_cholesky_factors_keeps_nan_to_the_member_that_earns_it(rng):
+def test_nan_of_indefinite_member_does_not_change_other_members(rng):
     batch = np.stack([mass_matrix(rng, 5), -np.eye(5), mass_matrix(rng, 5)])
     L_inverse = jax.vmap(inverse_cholesky)(jnp.asarray(batch))
     assert np.isnan(L_inverse[1]).any()

@@ -1,4 +1,4 @@
-"""The method that is tried first, by LAPACK for one system and by arithmetic for many, against NumPy's."""
+"""The fast method, by LAPACK for one system and by elementary operations for a batch, against NumPy."""
 
 import jax
 import jax.numpy as jnp
@@ -40,14 +40,14 @@ WAYS = pytest.mark.parametrize("way", (alone, batched, as_kernel), ids=lambda wa
 
 
 def systems(rng, n, m, count=3, rank=None, massive=None):
-    """M of rank ``massive``, A of ``rank``, Q, and b within reach."""
+    """M of rank ``massive``, A of rank ``rank``, Q, and consistent b."""
     M = np.stack([mass_matrix(rng, n) for _ in range(count)])
     if massive is not None:
         size, axes = np.linalg.eigh(M)
         M = (axes * np.where(np.arange(n) < n - massive, 0, size)[:, None]) @ np.swapaxes(axes, 1, 2)
         M = (M + np.swapaxes(M, 1, 2)) / 2
     A = np.stack([rows_of_rank(rng, m, n, m if rank is None else rank) for _ in range(count)])
-    if rank is None and m:  # well conditioned, so that rounding is all there is
+    if rank is None and m:  # well conditioned, so that rounding is the only error
         A = np.stack([np.linalg.qr(rng.normal(size=(n, m)))[0].T * (1 + np.arange(m))[:, None] for _ in range(count)])
     b = np.einsum("kmn,kn->km", A, rng.normal(size=(count, n)))
     return M, A, rng.normal(size=(count, n)), b
@@ -73,7 +73,7 @@ def test_independent_rows(rng, way, n, m):
 
 
 @pytest.mark.parametrize(("n", "m"), ((63, 62), (100, 90)), ids=("calls side by side", "calls in a loop"))
-def test_more_rows_than_are_solved_for_in_one_call(rng, n, m):
+def test_rows_that_need_several_lapack_calls(rng, n, m):
     M, A, Q, b = systems(rng, n, m, count=1)
     assert_solved(alone(FastPath())(M, A, Q, b), M, A, Q, b, multiplier_motion)
 
@@ -90,7 +90,7 @@ def test_a_singular_mass_matrix_with_a_weight_on_its_rows(rng, way, runtime_rows
 @WAYS
 @pytest.mark.parametrize("massive", (None, 5), ids=("definite M", "singular M"))
 @pytest.mark.parametrize("runtime_rows", (True, False), ids=("as numbers", "in the program"))
-def test_redundant_rows_left_out(rng, way, runtime_rows, massive):
+def test_motion_with_redundant_rows_omitted(rng, way, runtime_rows, massive):
     M, A, Q, b = systems(rng, 7, 6, count=1, rank=4, massive=massive)
     kept = independent_rows(M[0], A[0], RTOL)
     weight = 0.0 if massive is None else 0.5
@@ -105,14 +105,14 @@ def test_redundant_rows_left_out(rng, way, runtime_rows, massive):
 
 
 @WAYS
-def test_more_rows_than_coordinates_where_it_is_known_which_count(rng, way):
+def test_more_rows_than_coordinates_with_known_independent_rows(rng, way):
     M, A, Q, b = systems(rng, 4, 7, count=1, rank=3)
     method = FastPath(runtime_rows=RuntimeRows.of(0.0, independent_rows(M[0], A[0], RTOL), np.dtype(float)))
     assert_solved(way(method)(M, A, Q, b), M, A, Q, b, null_space_motion)
 
 
-def test_what_was_factorised_for_one_serves_many(rng):
-    """As it does in a Jacobian: one system, and a batch of right-hand sides."""
+def test_one_factorisation_solves_a_batch_of_right_hand_sides(rng):
+    """As in a Jacobian."""
     M, A, Q, b = (jnp.asarray(x) for x in systems(rng, 6, 4))
     response = jax.jit(FastPath().factorise)(M[0], A[0])
     together = jax.vmap(lambda Q, b: response.motion_and_multipliers(M[0], Q, b)[0])(Q, b)
@@ -120,7 +120,7 @@ def test_what_was_factorised_for_one_serves_many(rng):
         np.testing.assert_allclose(together[i], multiplier_motion(M[0], Q[i], A[0], b[i]), rtol=0, atol=10 * CLOSE)
 
 
-def test_factor_is_one_of_the_inverse_mass_that_the_rows_leave(rng):
+def test_factor_times_its_transpose_is_constrained_inverse_mass(rng):
     M, A, Q, b = systems(rng, 6, 4, count=1)
     F = np.asarray(FastPath().factorise(jnp.asarray(M[0]), jnp.asarray(A[0])).factor())
     np.testing.assert_allclose(F @ F.T @ Q[0], multiplier_motion(M[0], Q[0], A[0], 0 * b[0]), rtol=0, atol=10 * CLOSE)
@@ -150,7 +150,7 @@ def nearly_singular(rng):
 
 
 def noise(rng):
-    """A row that is what is left of others after cancellation."""
+    """A row of the size of rounding errors."""
     M, A, Q, b = systems(rng, 6, 4)
     A[:, 2] *= 1e-15
     return M, A, Q, b
@@ -174,7 +174,7 @@ def not_finite(rng):
 
 @WAYS
 @pytest.mark.parametrize("runtime_rows", (True, False), ids=("as numbers", "in the program"))
-def test_it_says_where_it_may_be_wrong(rng, way, runtime_rows):
+def test_fast_method_reports_where_fallback_is_needed(rng, way, runtime_rows):
     method = FastPath(runtime_rows=RuntimeRows.of(0.0, None, np.dtype(float))) if runtime_rows else FastPath()
     solve = way(method)
     for made in (redundant, nearly_redundant, singular, nearly_singular, noise, nothing, too_many, not_finite):
@@ -186,7 +186,7 @@ def test_it_says_where_it_may_be_wrong(rng, way, runtime_rows):
 
 @pytest.mark.parametrize("massive", (None, 5), ids=("definite M", "singular M"))
 @pytest.mark.parametrize(("m", "rank"), ((6, 4), (6, 6), (9, 7), (3, 2)))
-def test_rows_that_are_kept_span_all_rows(rng, m, rank, massive):
+def test_selected_rows_span_all_rows(rng, m, rank, massive):
     n = 7
     M, A, _, _ = systems(rng, n, m, count=1, rank=rank, massive=massive)
     M, A = M[0], A[0]
@@ -196,7 +196,7 @@ def test_rows_that_are_kept_span_all_rows(rng, m, rank, massive):
     assert np.linalg.matrix_rank(A[list(kept)]) == np.linalg.matrix_rank(A) == rank
 
 
-def test_rows_of_nothing_are_not_kept(rng):
+def test_zero_rows_are_not_selected(rng):
     A = np.zeros((3, 4))
     A[1, 0] = 1e-3
     assert independent_rows(np.eye(4), A, RTOL) == (1,)
@@ -204,16 +204,16 @@ def test_rows_of_nothing_are_not_kept(rng):
     assert independent_rows(np.eye(4), np.zeros((0, 4)), RTOL) == ()
 
 
-def test_units_do_not_decide_which_rows_count():
-    """A row in micrometres and a coordinate in millimetres count as others do."""
+def test_selection_of_rows_does_not_depend_on_units():
+    """A row in micrometres and a coordinate in millimetres."""
     A = np.array([[1.0, 1.0], [1e-6, -1e-6]])
     assert independent_rows(np.diag([1.0, 1e6]), A, RTOL) == (0, 1)
 
 
-def test_which_mass_matrices_are_light(rng):
+def test_nearly_singular_mass_matrices_are_recognised(rng):
     assert not is_nearly_singular(mass_matrix(rng, 5)) and not is_nearly_singular(
         np.diag([1e-9, 1.0, 1e9])
-    )  # units are not
+    )  # different units are not
     assert (
         is_nearly_singular(np.diag([0.0, 1.0]))
         and is_nearly_singular(np.ones((2, 2)))
@@ -221,23 +221,24 @@ def test_which_mass_matrices_are_light(rng):
     )
 
 
-def test_rounding_does_not_choose_which_rows_count(rng):
-    """Of four rows any three are as good: motions that are near leave out the same, and are as near as they were."""
+def test_rounding_does_not_change_selection_of_rows(rng):
+    """Any three of the four rows are independent. Neighbouring motions must omit the same row, so that they remain
+    close."""
     A = np.array([[1.0, 0, 0, 0], [0, 1, 0, 0], [1, 0, 1, 0], [0, 1, 1, 0]])
     kept = {independent_rows(np.eye(4), A + 1e-15 * rng.normal(size=A.shape), RTOL) for _ in range(50)}
     assert len(kept) == 1
 
 
 def constant_matrices(q0):
-    """A batch whose members have M and A in common: q at the end of a motion with forces −q³."""
+    """q at the end of a motion with forces −q³, in which all members of a batch have the same M and A."""
     M = jnp.diag(jnp.array([1.0, 2.0, 3.0]))
     plane = uk.Holonomic(lambda t, q: jnp.stack([q[0] + q[2], q[1] - 2 * q[2]]))
     model = uk.System(uk.MassForce(lambda t, q: M, lambda t, q, v: jnp.array([0.0, 0.0, -9.81]) - q**3), plane)
     return uk.simulate(model, q0, jnp.zeros_like(q0), [0.0, 0.25], dt=0.0125).q[..., -1, :]
 
 
-def test_factors_that_a_batch_has_in_common_are_understood_by_what_uses_them(rng):
-    """One system, factorised by LAPACK, and many right-hand sides: members that share M and A, and derivatives."""
+def test_shared_factors_solve_all_right_hand_sides_of_a_batch(rng):
+    """LAPACK factorises one system with many right-hand sides: members with the same M and A, and derivatives."""
     M, A, _, _ = systems(rng, 6, 4, count=1)
     Q, b = rng.normal(size=(5, 6)), rng.normal(size=(5, 4))
     one = lambda Q, b: answer(FastPath(), jnp.asarray(M[0]), jnp.asarray(A[0]), Q, b)
@@ -251,13 +252,14 @@ def test_factors_that_a_batch_has_in_common_are_understood_by_what_uses_them(rng
         assert_solved(found, many(M[i : i + 1]), many(A[i : i + 1]), Q, b, multiplier_motion)
 
 
-def test_motions_that_share_mass_and_rows_are_those_of_each_alone():
+def test_motions_with_shared_mass_and_rows_match_single_motions():
     starts = jnp.array([[1.0, -2.0, -1.0], [0.5, -1.0, -0.5], [0.2, -0.4, -0.2]])
     np.testing.assert_allclose(constant_matrices(starts), [constant_matrices(q0) for q0 in starts], atol=CLOSE)
 
 
-def test_factors_that_lapack_made_are_understood_in_a_batch(rng):
-    """As where a choice between responses is made for each member: what was one's is then copied for all."""
+def test_copies_of_lapack_factors_solve_in_a_batch(rng):
+    """As where each member selects one of several responses: the factors of one system are then copied for all
+    members."""
     B, A, force, rows = rng.normal(size=(5, 5)), rng.normal(size=(3, 5)), rng.normal(size=5), rng.normal(size=3)
     M = B @ B.T + np.eye(5)
     alone = FastPath().factorise(jnp.asarray(M), jnp.asarray(A))

@@ -1,4 +1,4 @@
-"""Derivatives of the constrained motion: exact, finite, and the same forward, reverse and by differences."""
+"""Derivatives of the constrained motion are exact and finite, in forward and reverse mode, against differences."""
 
 import jax
 import jax.numpy as jnp
@@ -18,7 +18,7 @@ AT = np.array([0.3, 0.7, 0.2])
 
 
 def family(rng, kind):
-    """What ``terms`` makes a system of, with the same shapes for every kind so that all share a compilation."""
+    """The data from which ``terms`` makes a system. Each kind has the same shapes, so that all share a compilation."""
     C, R = rng.normal(size=(4, 3)), rng.normal(size=(3, N))
     data = {
         "M": mass_matrix(rng, N),
@@ -31,7 +31,7 @@ def family(rng, kind):
         "e": np.zeros(4),
         "c": np.zeros(N),
     }
-    if kind == "full rank":  # 3 rows and one of zeros, which stays one
+    if kind == "full rank":  # 3 rows, and one that remains zero
         C[3] = data["dC"][3] = 0
     if kind == "redundant":  # 4 rows of rank 2
         C[:, 2] = data["dC"][:, 2] = 0
@@ -41,7 +41,7 @@ def family(rng, kind):
     if kind == "repeated singular values":  # M = 2 I and orthonormal rows at p = AT, and away from it
         data |= {"M": 2 * np.eye(N), "dM": np.eye(N), "C": np.eye(4, 3), "dC": np.eye(4, 3)}
         data |= {"R": np.eye(3, N), "dR": np.eye(3, N)}
-    if kind == "singular mass":  # rank 3, in a null space that the rows cover and that does not move
+    if kind == "singular mass":  # rank 3, with a constant null space that the rows constrain
         data |= {"M": np.diag([1.0, 2.0, 3.0, 0.0, 0.0]), "dM": np.diag([1.0, 1.0, 2.0, 0.0, 0.0])}
     if kind == "non-ideal":
         data["c"] = rng.normal(size=N)
@@ -89,7 +89,8 @@ ALONG = np.array([0.6, -0.5, 0.8])
 
 @jax.jit
 def second(p, data):
-    """The second derivative along a direction, by reverse and forward in each order; forward twice, along it twice."""
+    """The second derivative along a direction: forward over reverse, reverse over forward, and reverse over reverse;
+    then forward over forward, twice along the direction."""
     of = lambda p: loss(p, data)
     slope = lambda p: jax.jvp(of, (p,), (ALONG,))[1]
     forward_of_reverse = jax.jvp(jax.grad(of), (p,), (ALONG,))[1]
@@ -98,7 +99,7 @@ def second(p, data):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_forward_is_reverse_is_differences(rng, kind):
+def test_forward_and_reverse_derivatives_match_finite_differences(rng, kind):
     data = family(rng, kind)
     forward, reverse = first(AT, data)
     np.testing.assert_allclose(forward, reverse, rtol=0, atol=EXACT)
@@ -109,7 +110,7 @@ def test_forward_is_reverse_is_differences(rng, kind):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
-def test_second_derivatives_are_differences_of_first(rng, kind):
+def test_second_derivatives_match_differences_of_first(rng, kind):
     data = family(rng, kind)
     *found, twice = second(AT, data)
     differences = central_difference(lambda p: gradient(p, data), AT) @ ALONG
@@ -120,8 +121,8 @@ def test_second_derivatives_are_differences_of_first(rng, kind):
     assert np.abs(found[0]).max() > 0.1
 
 
-def test_differences_fall_as_the_square_of_the_step(rng):
-    """Taylor's test: what is left over falls fourfold when the step is halved, so the gradient is the limit."""
+def test_error_of_differences_falls_as_the_square_of_the_step(rng):
+    """Taylor's test: half the step has a quarter of the error, so that the gradient is the limit."""
     data = family(rng, "redundant")
     exact = gradient(AT, data)
     wide, narrow = (
@@ -133,15 +134,15 @@ def test_differences_fall_as_the_square_of_the_step(rng):
 loss_value = jax.jit(loss)
 
 
-def test_a_batch_of_gradients_is_that_of_its_members(rng):
+def test_batch_of_gradients_matches_single_members(rng):
     batch = [family(rng, kind) for kind in KINDS]
     together = jax.jit(jax.vmap(jax.grad(loss), in_axes=(None, 0)))(AT, jax.tree.map(lambda *x: np.stack(x), *batch))
     for data, one in zip(batch, together, strict=True):
         np.testing.assert_allclose(one, gradient(AT, data), rtol=0, atol=EXACT)
 
 
-def test_derivative_of_the_pseudoinverse_is_golub_and_pereyras(rng):
-    """Where rows are redundant and contradict each other, at fixed M."""
+def test_derivative_of_pseudoinverse_matches_golub_and_pereyra(rng):
+    """For redundant and contradictory rows, at constant M."""
     data = family(rng, "inconsistent") | {"dM": np.zeros((N, N))}
     at, change = (jax.tree.leaves(x) for x in jax.jvp(lambda p: terms(p, data), (AT,), (np.array([1.0, -0.5, 2.0]),)))
     M, Q, A, b, _ = map(np.asarray, at)
@@ -152,7 +153,7 @@ def test_derivative_of_the_pseudoinverse_is_golub_and_pereyras(rng):
 
 @pytest.mark.parametrize("kind", ("redundant", "inconsistent"))
 def test_derivatives_agree_with_fifty_digits(rng, kind):
-    """Central differences with a step of 1e-15 in 50 digits have 30 that are right."""
+    """Central differences with a step of 1e-15 in 50 digits have 30 correct digits."""
     data = family(rng, kind)
     derivative = first(AT, data)[0][:N]
     with mpmath.workdps(DIGITS):
@@ -176,7 +177,7 @@ def exact(at, data, i, step):
     return exact_motion(M, Q, C, R, b)
 
 
-def test_a_loss_of_the_acceleration_is_untouched_by_the_missing_unconstrained_motion(rng):
+def test_gradient_is_finite_where_unconstrained_motion_does_not_exist(rng):
     data = family(rng, "singular mass")
     motion = uk.constrained_motion(terms(AT, data))
     assert np.isnan(motion.unconstrained).all()
@@ -187,8 +188,8 @@ def test_a_loss_of_the_acceleration_is_untouched_by_the_missing_unconstrained_mo
 
 
 @pytest.mark.parametrize("field", ("M", "Q", "A", "b", "c"))
-def test_every_term_has_its_derivative(rng, field):
-    """One term moves, the others stay; A so that its redundant rows stay redundant, though b then contradicts them."""
+def test_derivatives_by_each_term_match_finite_differences(rng, field):
+    """One term varies, the others are constant. The redundant rows of A remain redundant, but then contradict b."""
     at = terms(AT, family(rng, "redundant") | {"c": rng.normal(size=N)})
     symmetric = mass_matrix(rng, N)
     changes = {"M": symmetric, "Q": rng.normal(size=N), "b": rng.normal(size=4), "c": rng.normal(size=N)}
@@ -225,7 +226,7 @@ def test_every_method_has_the_same_derivatives(rng):
 
 
 @pytest.mark.parametrize("apart", [1e-1, 1e-3, 1e-5])
-def test_near_a_singular_pose_derivatives_grow_and_stay_right(apart):
+def test_derivatives_near_a_singular_pose_match_closed_form(apart):
     """Rows (1, 0, 0) and (1, ε, 0): q̈₂ = (b₂ − b₁)/ε, M₃₃ q̈₃ = Q₃ − M₃₁ q̈₁ − M₃₂ q̈₂, and so their derivatives by ε."""
     M = jnp.array([[2.0, 0.3, 0.2], [0.3, 1.5, 0.4], [0.2, 0.4, 1.0]])
     Q, b = jnp.array([0.1, -0.4, 0.7]), jnp.array([0.5, 0.8])
@@ -242,8 +243,8 @@ def test_near_a_singular_pose_derivatives_grow_and_stay_right(apart):
 
 
 @pytest.mark.slow
-def test_at_the_singular_pose_derivatives_are_those_at_constant_rank():
-    """ε = 0 with b₁ = b₂: one row is left, M and Q have derivatives as if it were alone, and nothing is NaN."""
+def test_derivatives_at_a_singular_pose_are_those_at_constant_rank():
+    """ε = 0 with b₁ = b₂: the rank is 1. The derivative by Q is that with a single row, and nothing is NaN."""
 
     def acceleration(Q, A, b):
         return uk.constrained_motion(uk.Terms(jnp.diag(jnp.array([2.0, 1.5, 1.0])), Q, A, b)).acceleration

@@ -39,7 +39,7 @@ def size(x):
 
 @FEW
 @given(systems())
-def test_rows_are_met_gauss_is_least_and_ideal_forces_do_no_virtual_work(case):
+def test_motion_satisfies_rows_gauss_and_dalembert_principles(case):
     M, Q, A, b, rng = case
     found = MOTION(M, Q, A, b)
     a, force = np.asarray(found.acceleration), np.asarray(found.constraint_force)
@@ -54,8 +54,8 @@ def test_rows_are_met_gauss_is_least_and_ideal_forces_do_no_virtual_work(case):
 
 @FEW
 @given(systems(), st.permutations(range(ROWS)), st.integers(-6, 6), st.integers(-6, 6))
-def test_the_description_changes_nothing(case, order, row_scale, unit):
-    """Order, doubling and scale of rows; coordinates of another basis and of other units."""
+def test_motion_does_not_depend_on_order_scale_basis_and_units(case, order, row_scale, unit):
+    """Order, duplication and scale of rows; coordinates in another basis and in other units."""
     M, Q, A, b, rng = case
     expected = np.asarray(MOTION(M, Q, A, b).acceleration)
     close = lambda x: np.testing.assert_allclose(x, expected, rtol=0, atol=1e-7 * size(expected))
@@ -74,7 +74,7 @@ METHODS = {name: motion(name) for name in ("svd", "kkt", "cholesky", "udwadia_ph
 
 @FEW
 @given(systems(least_rank=ROWS))
-def test_every_method_agrees_also_in_a_batch_and_in_float32(case):
+def test_methods_agree_also_in_a_batch_and_in_float32(case):
     M, Q, A, b, _ = case
     expected = np.asarray(MOTION(M, Q, A, b).acceleration)
     for name, method in METHODS.items():

@@ -1,4 +1,5 @@
-"""Methods that need independent rows either solve a system or refuse it: by its condition, whatever its units."""
+"""Methods that need independent rows give NaN or an error for dependent rows, by the condition of the system and not by
+its units."""
 
 from functools import cache
 
@@ -14,10 +15,10 @@ from ..helpers import mass_matrix, multiplier_motion
 N, M_ROWS, MANY = 7, 5, 60
 METHODS = pytest.mark.parametrize("method", ("cholesky", "kkt"))
 DTYPES = pytest.mark.parametrize("dtype", (np.float64, np.float32), ids=lambda dtype: dtype.__name__)
-BOUND = 50  # times n eps cond(M) cond(A)², as the accuracy tests have it
-NOTHING = 0.1  # a bound on the relative error above which an answer is worth nothing, and may be refused
+BOUND = 50  # times eps cond(M) cond(A)², as in the accuracy tests
+NOTHING = 0.1  # where the bound of the relative error is above this, a result is useless and may be NaN
 UNITS = {np.float64: 9, np.float32: 3}
-"""Decades of the units of rows, either way."""
+"""Units of rows are from 10⁻ᵏ to 10ᵏ, with this k."""
 
 
 @cache
@@ -53,7 +54,7 @@ def absent(rng, A):
 
 
 def in_units(rng, dtype, M, Q, A, b):
-    """The same system with rows, and coordinates, in units of their own."""
+    """The same system with rows and coordinates in other units."""
     most = UNITS[dtype]
     row, coordinate = 10 ** rng.uniform(-most, most, len(b)), 10 ** rng.uniform(-most / 3, most / 3, len(Q))
     M = M / coordinate / coordinate[:, None]
@@ -63,8 +64,8 @@ def in_units(rng, dtype, M, Q, A, b):
 @METHODS
 @DTYPES
 @pytest.mark.parametrize("spoil", (copied, summed, combined, combined_of_nearly_dependent, absent))
-def test_rows_that_are_not_independent_are_refused(rng, method, dtype, spoil):
-    """Consistent or contradictory, since b does not matter: LU and Cholesky hardly ever meet a pivot of exactly 0."""
+def test_dependent_rows_give_nan(rng, method, dtype, spoil):
+    """Consistent or contradictory, as b has no effect. LU and Cholesky seldom meet a pivot of exactly 0."""
     systems = []
     for i in range(MANY):
         A = rng.normal(size=(M_ROWS, N))
@@ -76,7 +77,7 @@ def test_rows_that_are_not_independent_are_refused(rng, method, dtype, spoil):
 
 
 @METHODS
-def test_more_rows_than_coordinates_are_refused(rng, method):
+def test_more_rows_than_coordinates_are_an_error(rng, method):
     systems = [
         (mass_matrix(rng, 4), rng.normal(size=4), rng.normal(size=(6, 4)), rng.normal(size=6)) for _ in range(MANY)
     ]
@@ -85,7 +86,7 @@ def test_more_rows_than_coordinates_are_refused(rng, method):
         uk.constrained_motion(uk.Terms(*systems[0]), method)
 
 
-def test_a_motion_that_is_not_unique_is_refused(rng):
+def test_motion_that_is_not_unique_is_nan(rng):
     """M is singular, up to rounding, along a direction that the rows leave free."""
     systems = []
     for _ in range(MANY):
@@ -98,8 +99,9 @@ def test_a_motion_that_is_not_unique_is_refused(rng):
 
 @METHODS
 @DTYPES
-def test_what_is_answered_is_right(rng, method, dtype):
-    """Rows with a condition of 1 to 1e6: wherever the bound says something, there is an answer, and within it."""
+def test_finite_results_are_within_error_bound(rng, method, dtype):
+    """Rows with a condition of 1 to 1e6. Where the bound is useful the result is finite, and all finite results are
+    within the bound."""
     systems, bounds, exact = [], [], []
     for _ in range(MANY):
         shape = np.logspace(0, -rng.uniform(0, 6), M_ROWS)
@@ -118,7 +120,7 @@ def test_what_is_answered_is_right(rng, method, dtype):
 
 
 @METHODS
-def test_who_is_refused_hears_why(rng, method):
+def test_error_gives_rank_or_smallest_singular_value(rng, method):
     A = rng.normal(size=(4, 6))
     A[3] = A[0] + A[1]
     terms = lambda A: uk.Terms(mass_matrix(rng, 6), rng.normal(size=6), A, rng.normal(size=4))
@@ -131,7 +133,7 @@ def test_who_is_refused_hears_why(rng, method):
         uk.constrained_motion(terms(A), method)
 
 
-def test_a_simulation_names_the_member_whose_rows_are_redundant(method="cholesky"):
+def test_simulation_error_names_member_with_redundant_rows(method="cholesky"):
     rod = lambda t, q: q[:2] @ q[:2] - 1
     tie = lambda t, q: q[3] * q[2] + 0.3 * q[:2] @ q[:2] - 0.3  # the rod's own row where q[3] is 0
     model = uk.System(uk.MassForce(np.eye(4), [0, -9.81, 0, 0]), [uk.Holonomic(rod), uk.Holonomic(tie)])

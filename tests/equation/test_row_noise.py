@@ -1,4 +1,4 @@
-"""Rows that are small beside others: 1e-10 ẏ = 0 is a constraint, what rounding leaves of a vanishing row is none."""
+"""Rows much smaller than others: 1e-10 ẏ = 0 is a constraint, the rounding error of a zero row is not."""
 
 from typing import Any
 
@@ -24,7 +24,7 @@ UNITS = pytest.mark.parametrize(
 
 @UNITS
 @pytest.mark.parametrize("method", ("orthogonal", "svd", "udwadia_phohomsiri", "cholesky", "kkt"))
-def test_a_small_row_holds(dtype, large, small, method):
+def test_small_row_is_satisfied(dtype, large, small, method):
     """large ẍ = 0 and small ÿ = 0: nothing moves."""
     terms = uk.Terms(*(np.asarray(x, dtype) for x in (np.eye(2), FALL, np.diag([large, small]), np.zeros(2))))
     pair = jax.tree.map(lambda x: jnp.stack([x, x]), terms)
@@ -44,7 +44,7 @@ def two_walls(dtype, large, small):
 
 @pytest.mark.slow
 @UNITS
-def test_a_small_row_holds_in_a_motion(dtype, large, small):
+def test_small_row_is_satisfied_in_a_motion(dtype, large, small):
     model, rest = two_walls(dtype, large, small), np.zeros(2, dtype)
     for how in HOWS if small == 1e-10 else HOWS[:1]:
         motion = uk.simulate(model, rest, rest, TS.astype(dtype), **how)
@@ -60,7 +60,7 @@ def test_a_small_row_holds_in_a_motion(dtype, large, small):
 
 
 def at_rest_at_pi():
-    """At q = π the last row is 1.2e-13, rounding of 0: y falls."""
+    """At q = π the last row is 1.2e-13, a rounding error of 0: y falls."""
     slide = uk.Nonholonomic(lambda t, q, v: 1000 * jnp.sin(q[2]) * v[1:2], name="slide")
     wall = uk.Holonomic(lambda t, q: q[0] - 1, name="wall")
     return uk.System(uk.MassForce(np.eye(3), [0, -9.81, 0]), [wall, slide]), np.array([1.0, 0, np.pi])
@@ -76,7 +76,7 @@ def a_difference():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("made", (at_rest_at_pi, a_difference))
-def test_what_rounding_leaves_of_a_row_is_no_constraint(made):
+def test_rounding_error_of_zero_row_is_not_a_constraint(made):
     model, q0 = made()
     fallen = np.stack([0 * TS, -9.81 * TS**2 / 2, 0 * TS], axis=1)
     A = np.asarray(model(0.0, q0, np.zeros(3)).A)
@@ -97,8 +97,8 @@ def test_what_rounding_leaves_of_a_row_is_no_constraint(made):
     np.testing.assert_allclose(v, [0.0, 0.4, 0.0], atol=1e-12)
 
 
-def test_a_row_that_cannot_be_told_from_rounding_is_refused(rng):
-    """Nothing that changes makes it change, but it is as small as rounding of the other."""
+def test_constant_row_as_small_as_rounding_is_an_error(rng):
+    """It does not depend on anything, but it is as small as the rounding error of the other row."""
     rows = (
         uk.Pfaffian(np.array([[1.0, 0.2, 0.3]]), name="rod"),
         uk.Pfaffian(1e-17 * rng.normal(size=(1, 3)), name="tiny"),
@@ -110,8 +110,8 @@ def test_a_row_that_cannot_be_told_from_rounding_is_refused(rng):
         uk.constrained_motion(model(0.0, np.zeros(3), np.zeros(3)))
 
 
-def test_a_row_that_fades_away_is_left_out_aloud():
-    """exp(−40 t) ẏ = 0 holds y until that is less than rounding beside the other row, after t = 0.81."""
+def test_row_that_decays_below_rounding_is_omitted_with_a_warning():
+    """exp(−40 t) ẏ = 0 constrains y until it is less than the rounding error of the other row, after t = 0.81."""
     rows = (
         uk.Holonomic(lambda t, q: q[0], name="wall"),
         uk.Nonholonomic(lambda t, q, v: jnp.exp(-40 * t) * v[1], name="fading"),
@@ -123,8 +123,8 @@ def test_a_row_that_fades_away_is_left_out_aloud():
 
 
 def parallelogram():
-    """Links of 1, 2 and 1 m, hinged along y where their levels are 0.1 + 0.2, and the ground's 0.3: of the y rows of
-    the closing hinge nothing is left but the rounding of that sum, 6e-17, whatever the angles."""
+    """Links of 1, 2 and 1 m with hinges along y, at levels 0.1 + 0.2, and at 0.3 on the ground. The y rows of the
+    closing hinge are only the rounding error of this sum, 6e-17, at any angles."""
     hinge = lambda parent, child, **at: uk.joints.Revolute(parent, child, axis="y", **at)
     return uk.Mechanism(
         {name: uk.Body(1.0, inertia=(0.1, 0.1, 0.1)) for name in ("crank", "coupler", "rocker")},
@@ -137,8 +137,8 @@ def parallelogram():
     )
 
 
-def test_a_loop_that_is_closed_but_for_rounding_starts():
-    """As do grippers whose links are symmetric: the other angles are known."""
+def test_start_of_loop_that_is_closed_up_to_rounding():
+    """Grippers with symmetric links are such loops. The other angles are known."""
     model, angle = parallelogram(), 0.7
     q, v = model.start({"crank": angle}, velocities={"crank": 2.0})
     # The rocker is parallel to the crank.
@@ -148,8 +148,8 @@ def test_a_loop_that_is_closed_but_for_rounding_starts():
 
 
 @pytest.mark.slow
-def test_a_loop_that_is_closed_but_for_rounding_moves():
-    """Its rocker parallel to its crank, and its energy kept."""
+def test_motion_of_loop_that_is_closed_up_to_rounding():
+    """The rocker stays parallel to the crank, and the energy is constant."""
     model = parallelogram()
     q0, v0 = model.start({"crank": 0.7})
     motion = uk.simulate(model, q0, v0, TS)
@@ -159,8 +159,8 @@ def test_a_loop_that_is_closed_but_for_rounding_moves():
 
 
 @pytest.mark.parametrize("residual", (0.1 + 0.2 - 0.3, 1e-6))
-def test_a_row_that_nothing_moves_is_met_if_rounding_is_all_it_misses(residual):
-    """q·q = 1, and a sum of lengths that no coordinate has a part in."""
+def test_constant_row_is_satisfied_if_its_residual_is_rounding(residual):
+    """q·q = 1, and a sum of lengths that does not depend on any coordinate."""
     lengths = np.array([0.1, 0.2, -0.3 + (residual if residual > 1e-10 else 0)])
     level = uk.Holonomic(lambda t, q: jnp.sum(lengths * jnp.cos(0 * q[0])), name="level")
     model = uk.System(uk.MassForce(np.eye(2), FALL), [uk.Holonomic(lambda t, q: q @ q - 1, name="rod"), level])
@@ -173,8 +173,8 @@ def test_a_row_that_nothing_moves_is_met_if_rounding_is_all_it_misses(residual):
     np.testing.assert_allclose(v, [0.64, -0.48], rtol=1e-12)
 
 
-def test_a_start_of_rounding_is_at_the_origin():
-    """What Newton's method leaves of an angle of 0 does not say how large angles are."""
+def test_scale_ignores_coordinates_as_small_as_rounding():
+    """Newton's method leaves rounding errors of an angle of 0. They are no measure of the size of angles."""
     tip = lambda t, q: 4 + jnp.stack([-4 * jnp.cos(q[0] + q[1]), 4 * jnp.sin(q[0] + q[1]) - 4])
     model = uk.System(uk.MassForce(np.eye(2), np.zeros(2)), uk.Holonomic(tip, name="tip"))
     found = scale_of(model, jnp.zeros(()), jnp.array([2e-16, -2.5e-16]), jnp.zeros(2), jnp.asarray(1.0))
@@ -182,9 +182,9 @@ def test_a_start_of_rounding_is_at_the_origin():
     np.testing.assert_allclose(scale_of(model, jnp.zeros(()), jnp.array([2e-6, 0.0]), jnp.zeros(2)).q[0], 2e-6)
 
 
-def test_rows_that_are_nearly_dependent_are_told_or_kept():
-    """x = 0 and x + ε z = 0 say z = 0. A motion that leaves the second out says so; with a tolerance below ε it
-    counts."""
+def test_nearly_dependent_rows_give_a_warning_or_are_used():
+    """x = 0 and x + ε z = 0 imply z = 0. If a motion omits the second row there is a warning; with a tolerance below ε
+    it is used."""
     rows = [uk.Holonomic(lambda t, q: q[0]), uk.Holonomic(lambda t, q: q[0] + 1e-9 * q[2])]
     system = uk.System(uk.MassForce(np.eye(3), np.array([0.0, -9.81, 1.0])), rows)
     with pytest.warns(UserWarning, match=r"at t = 0 s: the rows of A are nearly dependent: .* to be 1, .*rtol=1e-10"):
@@ -193,6 +193,6 @@ def test_rows_that_are_nearly_dependent_are_told_or_kept():
     np.testing.assert_allclose((left_out.q[-1, 2], kept.q[-1, 2]), (0.125, 0), atol=1e-6)
 
 
-def test_redundant_rows_of_a_start_beside_the_constraints_are_not_told():
-    """They differ by as much as the start is off; any warning is an error here."""
+def test_redundant_rows_at_a_start_off_constraints_give_no_warning():
+    """They differ by as much as the start is off the constraints. Any warning is an error here."""
     uk.simulate(redundant_only_on_the_constraint(), [-1 - 1e-9, 0.0], [0.0, 0.3], [0.0, 0.1])

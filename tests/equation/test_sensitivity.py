@@ -1,4 +1,4 @@
-"""Derivatives of whole motions: by parameters and starts, through every adjoint, against differences."""
+"""Derivatives of motions by parameters and starts, with each adjoint, against differences."""
 
 from typing import Any
 
@@ -21,7 +21,7 @@ FIXED: dict[str, Any] = {"dt": 0.01, "solver": dfx.Tsit5()}
 
 
 def outcome(parameters, **how):
-    """A number that depends on everything: gravity-free parameters length and mass, and the angle of the start."""
+    """A scalar function of the length, the mass and the angle of the start."""
     length, mass, angle = parameters
     model = Pendulum(mass=mass, length=length)
     q0 = length * jnp.array([jnp.sin(angle), -jnp.cos(angle)])
@@ -52,13 +52,13 @@ def test_adjoints_agree_with_differences(derivative, how, differences):
 
 
 @pytest.mark.slow
-def test_adaptive_steps_give_the_derivative_of_the_motion(differences):
+def test_gradient_of_adaptive_steps_matches_differences(differences):
     at = jnp.array([1.0, 1.5, 1.2])
     np.testing.assert_allclose(jax.jit(jax.grad(lambda p: outcome(p)))(at), differences, rtol=1e-5)
 
 
 @pytest.mark.slow
-def test_reverse_over_redundant_rows_is_finite_and_that_of_the_single_row():
+def test_gradient_with_redundant_rows_matches_that_of_single_row():
     def height(model, speed):
         return uk.simulate(model, jnp.array([-1.0, 0.0]), jnp.array([0.0, speed]), jnp.array([0.0, 0.5])).q[-1, 1]
 
@@ -67,15 +67,15 @@ def test_reverse_over_redundant_rows_is_finite_and_that_of_the_single_row():
 
 
 @pytest.mark.slow
-def test_backwards_gradients_are_those_of_the_motion(differences):
-    """Not to rounding: the motion is run back with steps of its own."""
+def test_backsolve_gradient_matches_differences(differences):
+    """Within tolerances, as the motion is integrated backwards with other steps."""
     at, tight = jnp.array([1.0, 1.5, 1.2]), {"rtol": 1e-10, "atol": 1e-11, "drift": "none"}
     found = jax.jit(jax.grad(lambda p: outcome(p, adjoint=dfx.BacksolveAdjoint(), **tight)))(at)
     np.testing.assert_allclose(found, differences, rtol=1e-5)
 
 
-def test_a_gradient_that_stops_on_its_way_back_is_an_error():
-    """One that arrives is right, see ``test_backwards_gradients_are_those_of_the_motion``."""
+def test_backsolve_that_reaches_max_steps_is_an_error():
+    """A gradient that does not is in ``test_backsolve_gradient_matches_differences``."""
 
     def end(k):
         model = uk.System(uk.MassForce(jnp.eye(1), lambda t, q, v: -k * q), ())
@@ -87,13 +87,13 @@ def test_a_gradient_that_stops_on_its_way_back_is_an_error():
 
 
 @pytest.mark.parametrize("how", [{}, {"drift": "none", "event": lambda t, q, v: q[0]}])
-def test_what_has_no_way_back_is_refused(how):
+def test_backsolve_with_projection_or_event_is_an_error(how):
     with pytest.raises(ValueError, match="adjoint=BacksolveAdjoint\\(\\) runs the motion backwards"):
         outcome(jnp.array([1.0, 1.5, 1.2]), adjoint=dfx.BacksolveAdjoint(), **how)
 
 
-def test_a_change_of_rank_is_told():
-    """A swing keeps its one row; the same record with a row lost at one sample does not."""
+def test_differentiable_is_false_if_rank_changes():
+    """The rank of a pendulum is constant. The same trajectory with a lower rank at one sample is not differentiable."""
     ts = np.linspace(0.0, 0.2, 11)
     swing = uk.simulate(Pendulum(), [-1.0, 0.0], [0.0, 0.0], ts)
     assert bool(swing.differentiable)
@@ -101,7 +101,7 @@ def test_a_change_of_rank_is_told():
     assert not bool(flat.differentiable)
 
 
-def test_an_oscillator_has_its_exact_derivatives():
+def test_derivatives_of_oscillator_match_closed_form():
     """q = cos(√k t): derivatives by k and by the final time."""
 
     def end(k, t):
@@ -124,7 +124,7 @@ def linear(stiffness, damping):
 
 
 def pendulum_at(angle):
-    """A pendulum of 1 m at rest, below where the angle is 0."""
+    """A pendulum of 1 m at rest. It hangs down at the angle 0."""
     system = uk.System(uk.MassForce(jnp.eye(1), lambda t, q, v: -9.81 * jnp.sin(q)), ())
     generator = np.array([[0.0, 1.0], [-9.81 * np.cos(angle), 0.0]])
     return system, np.array([angle]), lambda end: scipy.linalg.expm(generator * end)[:1]
@@ -148,7 +148,7 @@ AT_REST = {
     ],
 )
 def test_a_motion_at_rest_has_the_derivatives_of_its_linearisation(case, how):
-    """Nothing moves, so that no error makes a step short; its value is what it is without a derivative."""
+    """Nothing moves, so that the error of the motion does not limit the steps."""
     (system, q0, exact), end = AT_REST[case]
     n = q0.size
 
@@ -164,7 +164,7 @@ def test_a_motion_at_rest_has_the_derivatives_of_its_linearisation(case, how):
 
 
 class Twice(uk.AbstractSystem):
-    """A pendulum by two rows, of which one is redundant but for rounding; its gravity is a leaf."""
+    """A pendulum with two rows, of which one is redundant up to rounding. Gravity is a leaf."""
 
     gravity: Any
 
@@ -178,8 +178,8 @@ class Twice(uk.AbstractSystem):
 
 
 @pytest.mark.slow
-def test_gradients_over_redundant_rows_are_as_smooth_as_the_motion():
-    """Of fixed steps, and so for neighbouring parameters: what rounding makes of a redundant row is in neither."""
+def test_gradients_with_redundant_rows_are_as_smooth_as_the_motion():
+    """With fixed steps at neighbouring parameters. Rounding errors of a redundant row affect neither."""
 
     def loss(gravity):
         motion = uk.simulate(Twice(9.81 * gravity), [-0.6, -0.8], [0.0, 0.0], np.array([0.0, 0.6]), dt=0.01)
@@ -195,7 +195,7 @@ def test_gradients_over_redundant_rows_are_as_smooth_as_the_motion():
 
 
 @pytest.mark.parametrize("outer", (jax.grad, jax.jacfwd))
-def test_a_derivative_of_a_derivative_of_adaptive_steps_says_what_can_do_it(outer):
+def test_error_for_second_derivative_of_adaptive_steps_names_direct_adjoint(outer):
     with pytest.raises(ValueError, match=r"differentiated once: .* adjoint=diffrax.DirectAdjoint\(\), max_steps=256"):
         outer(
             jax.grad(

@@ -1,4 +1,4 @@
-"""The method along a band, against the default one and NumPy."""
+"""The sparse method against the default method and NumPy."""
 
 import jax
 import jax.numpy as jnp
@@ -11,7 +11,7 @@ from ukjax.joints import Prismatic, Revolute, Spherical
 
 
 def chain(n, length=0.5):
-    """Links with balls between them, hung up at one end, in absolute coordinates."""
+    """Links with spherical joints between them, suspended at one end, in absolute coordinates."""
     link = uk.Body(1.0, (length / 2, 0, 0), (0.01, 0.02, 0.02))
     bodies = {f"link{i}": link for i in range(n)}
     joints = {
@@ -35,7 +35,7 @@ def terms_of(m, n, rng):
     return root @ root.T + n * np.eye(n), rng.normal(size=n), rng.normal(size=(m, n)), rng.normal(size=m)
 
 
-def test_it_solves_what_any_method_solves(rng):
+def test_sparse_method_matches_numpy(rng):
     M, Q, A, b = terms_of(3, 7, rng)
     found = uk.constrained_motion(uk.Terms(M, Q, A, b), "sparse")
     whole = np.block([[M, A.T], [A, np.zeros((3, 3))]])
@@ -44,19 +44,19 @@ def test_it_solves_what_any_method_solves(rng):
 
 
 @pytest.mark.slow
-def test_a_row_of_loops():
+def test_sparse_method_for_row_of_four_bars_matches_default():
     case = four_bars(6)
     q, v = (x[1] for x in case.starts(4))
     terms = case.system(0.0, q, v)
     close(uk.constrained_motion(terms, "sparse").acceleration, uk.constrained_motion(terms).acceleration, 1e-12)
     method = uk.Sparse.of((np.asarray(terms.M), np.asarray(terms.A)))
-    # Links with their neighbours: the band does not grow with their number.
+    # Each link is coupled only to its neighbours: the band does not grow with the number of links.
     assert method.bands[0].diagonal.shape[1] <= 6
 
 
 @pytest.mark.slow
-def test_redundant_rows_are_no_trouble():
-    """A slider and crank in a plane, whose loop has five rows of which three say nothing."""
+def test_sparse_method_accepts_redundant_rows_of_mechanism():
+    """A planar slider-crank, whose loop has five rows, three of them redundant."""
     rod = uk.Body(1.0, (0.1, 0, 0), (0, 0.01, 0.01))
     joints = {
         "motor": Revolute("ground", "crank"),
@@ -71,7 +71,7 @@ def test_redundant_rows_are_no_trouble():
     close(uk.constrained_motion(mechanism(0.0, q, v), "sparse").acceleration, expected.acceleration, 1e-11)
 
 
-def test_what_it_cannot_do_is_refused(rng):
+def test_dependent_rows_and_unknown_pattern_are_errors(rng):
     M, Q, A, b = terms_of(2, 5, rng)
     twice = uk.Terms(M, Q, np.concatenate([A, A[:1]]), np.concatenate([b, b[:1] + 1]))
     with pytest.raises(ValueError, match="Sparse"):
@@ -83,8 +83,8 @@ def test_what_it_cannot_do_is_refused(rng):
     close(found, uk.constrained_motion(uk.Terms(M, Q, A, b)).acceleration, 1e-12)
 
 
-def test_entries_that_it_was_not_told_of_are_seen(rng):
-    """A band for masses without the couplings that they have elsewhere."""
+def test_entries_outside_pattern_are_an_error(rng):
+    """The pattern of the mass matrix has only its diagonal."""
     M, Q, A, b = terms_of(2, 5, rng)
     blind = uk.Sparse.of((np.diag(np.diag(M)), A))
     with pytest.raises(ValueError, match="Sparse"):
@@ -92,7 +92,7 @@ def test_entries_that_it_was_not_told_of_are_seen(rng):
 
 
 @pytest.mark.slow
-def test_its_derivatives_are_exact(rng):
+def test_derivatives_match_default_method(rng):
     M, Q, A, b = map(jnp.asarray, terms_of(2, 5, rng))
     method = uk.Sparse.of((np.asarray(M), np.asarray(A)))
 
@@ -106,7 +106,7 @@ def test_its_derivatives_are_exact(rng):
 
 
 @pytest.mark.slow
-def test_a_chain_swings():
+def test_motion_of_chain_matches_default_method():
     mechanism = chain(2)
     q, v = mechanism.start()
     trajectory = uk.simulate(mechanism, q, v, np.linspace(0, 0.5, 6), dt=0.01, method="sparse")

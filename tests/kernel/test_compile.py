@@ -1,4 +1,4 @@
-"""Programs with other options of XLA are the same programs, and a process does not keep all of them."""
+"""Programs compiled with other options of XLA have the same results, and the number of cached programs is limited."""
 
 import gc
 from pathlib import Path
@@ -20,12 +20,12 @@ def sine(x):
 
 
 @pytest.mark.parametrize("how", (jit, jit_fast_compile, jit_unoptimised, jit_batch))
-def test_options_change_the_compiler_alone(how):
+def test_compiler_options_do_not_change_values_and_derivatives(how):
     np.testing.assert_allclose(how(sine)(jnp.ones(3)), np.sin(1), rtol=1e-15)
     np.testing.assert_allclose(jax.jit(jax.grad(how(sine)))(1.0), np.cos(1), rtol=1e-15)
 
 
-def test_a_program_within_a_program_is_traced_once():
+def test_nested_program_is_traced_once():
     traced = []
     inner = jit_unoptimised(lambda x: traced.append(None) or jnp.sin(x))
     np.testing.assert_allclose(jax.jit(lambda x: inner(x) + inner(x))(1.0), 2 * np.sin(1), rtol=1e-15)
@@ -35,18 +35,18 @@ def test_a_program_within_a_program_is_traced_once():
 
 
 @pytest.mark.parametrize("derivative", (jax.grad, jax.jacrev, jax.jacfwd))
-def test_a_program_with_options_is_differentiated(derivative):
-    """By a number that is known: nothing else is traced then."""
+def test_program_with_options_has_derivatives(derivative):
+    """By a concrete number, so that nothing else is traced."""
     square = jit_unoptimised(lambda x: x**2)
     assert derivative(lambda x: square(jnp.asarray(x)))(3.0) == 6.0
 
 
-def test_an_option_that_xla_no_longer_has_is_left_out(monkeypatch):
+def test_removed_option_of_xla_is_omitted(monkeypatch):
     monkeypatch.setattr(compile, "REMOVED", {"xla_no_such_option": (0, 1)})
     np.testing.assert_allclose(Program(sine, {"xla_no_such_option": True})(jnp.ones(3)), np.sin(1), rtol=1e-15)
 
 
-def test_errors_of_a_program_are_raised_as_they_are():
+def test_errors_of_a_program_are_raised_unchanged():
     with pytest.raises(ValueError, match="of its own"):
         jit_fast_compile(raises)(jnp.ones(3))
 
@@ -55,7 +55,7 @@ def raises(x):
     raise ValueError("of its own")
 
 
-def test_arguments_and_results_that_are_no_arrays_pass_through():
+def test_arguments_and_results_need_not_be_arrays():
     scaled = jit(lambda x, how: (x * how["factor"], how["name"]))
     for factor in (2, 2.0, True, 1, -0.0, 0.0):  # some are equal, but not the same
         value, name = scaled(np.ones(2), {"factor": factor, "name": "a"})
@@ -66,7 +66,7 @@ def test_arguments_and_results_that_are_no_arrays_pass_through():
     assert static != split((True, np.ones(2), "x"))[0]
 
 
-def test_a_program_compiled_for_a_thread_is_forgotten_with_jaxs_own(monkeypatch):
+def test_compiled_program_is_dropped_by_clear_caches(monkeypatch):
     traced = []
     program = jit_batch(lambda x: traced.append(None) or 2 * x)
     for clear in (False, False, True):
@@ -91,7 +91,7 @@ def test_programs_are_dropped_when_there_are_too_many(monkeypatch):
 
 
 def test_memory_maps_of_other_programs_do_not_empty_the_cache(monkeypatch):
-    """Else each call would compile again."""
+    """Otherwise each call would compile again."""
     monkeypatch.setattr(compile, "MAX_MAPS", 0)
     traced = []
     programs = [jit_unoptimised(lambda x, i=i: traced.append(i) or i * x) for i in range(20)]
@@ -102,9 +102,9 @@ def test_memory_maps_of_other_programs_do_not_empty_the_cache(monkeypatch):
 
 @pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="the system does not tell of maps")
-def test_a_process_that_defines_one_model_after_the_other_does_not_grow(monkeypatch):
-    """Each has some 40 memory maps of its own, of which a process may have 65 530; but for those of its kernels, which
-    stay."""
+def test_memory_maps_do_not_grow_with_number_of_models(monkeypatch):
+    """Each model has about 40 memory maps, and a process may have 65 530. The maps of kernels are not counted, as they
+    stay in memory."""
     jax.clear_caches()
     gc.collect()
     others = lambda: compile._maps() - compile._kernel_maps
@@ -122,8 +122,8 @@ def test_a_process_that_defines_one_model_after_the_other_does_not_grow(monkeypa
 
 
 @pytest.mark.slow
-def test_what_was_traced_of_models_that_are_gone_goes_with_them(monkeypatch):
-    """It was most of a megabyte for each model, for as long as the process."""
+def test_jaxprs_of_deleted_models_are_freed(monkeypatch):
+    """A leak here would take almost a megabyte for each model."""
     monkeypatch.setattr(compile, "MAX_PROGRAMS", 4)
     of = LRUCache.of
 
@@ -146,7 +146,7 @@ def test_what_was_traced_of_models_that_are_gone_goes_with_them(monkeypatch):
     assert traced(range(101, 107)) <= before + 10
 
 
-def test_a_process_without_room_for_kernels_goes_on_without(monkeypatch):
+def test_without_room_for_kernels_results_agree_and_a_warning_is_given(monkeypatch):
     monkeypatch.setattr(compile, "MAX_KERNEL_MAPS", 0)
     warn_no_room.cache_clear()
     with pytest.warns(UserWarning, match="no room for more machine code"):

@@ -1,5 +1,5 @@
-"""Kernels for a GPU, without one: their code run by the host, their PTX assembled, and their launch seen by a driver
-that records."""
+"""GPU kernels without a GPU: the host runs the code of a thread, the PTX is assembled, and a mock driver records the
+launch."""
 
 import ctypes
 import re
@@ -69,7 +69,7 @@ REGISTERED = []
 
 @pytest.fixture
 def by_threads(monkeypatch):
-    """Kernels of the CPU are the code of a GPU's threads."""
+    """A function. After its call, kernels on the CPU run the code of GPU threads."""
     target = lowering.Target("cpu", lowering.MAX_OPERATIONS, register_on_host, lambda *_: None)
 
     def change():
@@ -83,8 +83,8 @@ def by_threads(monkeypatch):
 
 @pytest.mark.parametrize("in_memory", (False, True), ids=("registers", "memory"))
 @pytest.mark.parametrize("shared", (True, False))
-def test_a_thread_computes_what_the_cpu_does(monkeypatch, rng, by_threads, in_memory, shared):
-    """To the bit: loops of known and unknown length, choices, computed indices, values that are the same for all."""
+def test_code_of_gpu_thread_matches_cpu_kernel_bitwise(monkeypatch, rng, by_threads, in_memory, shared):
+    """Loops of known and unknown length, branches, computed indices, and values that all members share."""
     monkeypatch.setattr(loops, "MIN_LOOP_OPERATIONS", 1)
     monkeypatch.setattr(loops, "MIN_CHOICE_OPERATIONS", 1)
     monkeypatch.setattr(module, "MAX_LIVE", 0 if in_memory else 1000)
@@ -116,8 +116,8 @@ def test_a_thread_computes_what_the_cpu_does(monkeypatch, rng, by_threads, in_me
     assert len(REGISTERED) == number + 1
 
 
-def test_large_angles_and_the_ends_of_exp_and_log(by_threads):
-    """Where a GPU has no C library to call."""
+def test_large_angles_and_limits_of_exp_and_log(by_threads):
+    """A GPU has no C library for these cases."""
     by_threads()
     x = np.array([2.0**19 + 1, -1e7, 123456789.125, 1e12, -1e15])
     function = uk.per_member(lambda x: (jnp.sin(x), jnp.cos(x)))
@@ -131,7 +131,7 @@ def test_large_angles_and_the_ends_of_exp_and_log(by_threads):
     with np.errstate(all="ignore"):
         np.testing.assert_allclose(
             jax.vmap(uk.per_member(jnp.exp))(x), np.exp(x), rtol=1e-14, atol=3e-308
-        )  # XLA flushes
+        )  # XLA flushes denormal numbers
         x = np.array([0.0, -1.0, np.inf, np.nan, 3.0])
         np.testing.assert_allclose(jax.vmap(uk.per_member(jnp.log))(x), np.log(x), rtol=1e-15)
 
@@ -178,8 +178,8 @@ def check_assembly(text, folder, most_spilled):
 
 
 @pytest.mark.parametrize("kind", ("float64", "float32"))
-def test_a_rollout_is_one_launch(tmp_path, kind):
-    """One kernel, and one for rare cases in a branch; no loop of the host."""
+def test_rollout_is_one_kernel_launch(tmp_path, kind):
+    """One kernel, and at most one more for rare cases in a branch. The host runs no loop."""
     text, names = lowered(*pendulum(kind))
     assert len(names) <= 2 and all(name.startswith(f"{names[0]}_rare_") for name in names[1:])
     assert "stablehlo.while" not in text
@@ -190,14 +190,14 @@ def test_a_rollout_is_one_launch(tmp_path, kind):
 
 
 @pytest.mark.slow
-def test_a_rollout_of_three_chains_hardly_spills(tmp_path):
+def test_rollout_of_three_chains_spills_few_registers(tmp_path):
     text, names = lowered(*manipulator())
     assert len(names) == 2 and text.index(names[1]) > text.index("stablehlo.case")
     check_assembly(launch.ptx(names[0]), tmp_path, 200)
 
 
-def test_threads_integrate_as_the_cpu_does(by_threads):
-    """To the bit: fixed steps, adaptive steps of each member's own number, and a gradient."""
+def test_motions_by_gpu_threads_match_cpu_bitwise(by_threads):
+    """Fixed steps, adaptive steps with a different count for each member, and a gradient."""
     system, q, v = pendulum()
     ts = np.array([0.0, 2e-3, 4e-3])
 
@@ -215,7 +215,7 @@ def test_threads_integrate_as_the_cpu_does(by_threads):
     assert len(REGISTERED) >= number + 3
 
 
-# --- the launch, seen by a driver that records -----------------------------------------------------------------------
+# --- the launch, recorded by a mock driver ----------------------------------------------------------------------------
 
 P, I64, I32 = ctypes.c_void_p, ctypes.c_int64, ctypes.c_int32
 
@@ -247,7 +247,7 @@ STREAM, CONTEXT, KERNEL, LIBRARY_HANDLE = 0x5EA, 0xC0, 0x4E7, 0x11B
 
 
 class Driver:
-    """CUDA's driver as far as a launch needs it."""
+    """The functions of CUDA's driver that a launch calls."""
 
     def __init__(self, refuses_ptx=0, refuses_launch=0):
         self.loaded, self.launches = [], []
@@ -338,7 +338,7 @@ def handler(monkeypatch):
     return make
 
 
-def test_the_driver_is_given_pointers_sizes_and_the_stream(handler):
+def test_launch_passes_pointers_sizes_and_stream_to_driver(handler):
     found, address = handler()
     assert called(address, 0) == (None, []) and not found.loaded  # an empty batch
     for members, blocks, threads in (
@@ -352,15 +352,15 @@ def test_the_driver_is_given_pointers_sizes_and_the_stream(handler):
         ids, grid, block, shared, (pointers, count) = found.launches[-1]
         assert ids == (KERNEL, STREAM, None) and grid == (blocks, 1, 1) and block == (threads, 1, 1) and shared == 0
         assert pointers == [0xA0, 0xA1, 0xB0] and count == members
-    assert found.loaded == [b"the PTX"]  # once
+    assert found.loaded == [b"the PTX"]  # loaded once
 
 
-def test_errors_of_the_driver_reach_xla(handler, monkeypatch):
+def test_driver_errors_are_passed_to_xla(handler, monkeypatch):
     found, address = handler(refuses_launch=701)
     error, (message,) = called(address, 5)
     assert error == 0xE0 and "did not launch" in message and "error 701, out of resources" in message
     found, address = handler(refuses_ptx=218)
-    for _ in range(2):  # it is tried again, and says the same
+    for _ in range(2):  # the second call tries again, with the same error
         error, (message,) = called(address, 5)
         assert error == 0xE0 and "error 218" in message and "line 7: syntax error" in message
     assert not found.launches
@@ -368,7 +368,7 @@ def test_errors_of_the_driver_reach_xla(handler, monkeypatch):
     assert called(address, 5, has_stream=False) == (0xE1, []) and not found.launches
 
 
-def test_without_a_driver_the_error_says_so(monkeypatch):
+def test_missing_driver_is_an_error(monkeypatch):
     monkeypatch.setattr(driver, "LIBRARY", "libno_such_driver.so")
     driver.library.cache_clear()
     kind = np.dtype(float)
@@ -379,14 +379,14 @@ def test_without_a_driver_the_error_says_so(monkeypatch):
     assert error == 0xE0 and "driver of the GPU cannot be loaded" in message
 
 
-def test_kernels_on_a_gpu_can_be_turned_off(monkeypatch):
+def test_environment_variable_turns_off_gpu_kernels(monkeypatch):
     monkeypatch.setenv("UKJAX_CUDA_KERNELS", "0")
     function = jax.jit(jax.vmap(uk.per_member(lambda x: jnp.sin(x) * x)))
     assert "custom_call" not in function.trace(np.ones(3)).lower(lowering_platforms=("cuda",)).as_text()
 
 
-def test_without_libdevice_its_functions_are_done_by_vmap(monkeypatch):
-    """With a warning that names the function."""
+def test_without_libdevice_its_functions_use_vmap_and_a_warning_is_given(monkeypatch):
+    """The warning names the function."""
     monkeypatch.setattr(module, "has_library", lambda: False)
     function = jax.jit(jax.vmap(uk.per_member(lambda x: jnp.arctan2(x, 2.0))))
     with pytest.warns(UserWarning, match="atan2"):
@@ -395,7 +395,7 @@ def test_without_libdevice_its_functions_are_done_by_vmap(monkeypatch):
 
 @pytest.mark.skipif(libdevice.path() is None, reason="NVIDIA's libdevice is not installed")
 @pytest.mark.parametrize("kind", ("float64", "float32"))
-def test_elementary_functions_are_those_of_libdevice(kind):
+def test_elementary_functions_are_linked_from_libdevice(kind):
     function = jax.jit(jax.vmap(uk.per_member(lambda x: (x ** x[0], jnp.arctan2(x, x[0]), jnp.cbrt(x), jnp.tan(x)))))
     text = function.trace(np.ones((3, 2), kind)).lower(lowering_platforms=("cuda",)).as_text()
     (name,) = re.findall(r"custom_call @(\w+)", text)

@@ -1,4 +1,4 @@
-"""The quicker way of kernels where rows are clearly independent: as exact as the other, and never taken wrongly."""
+"""The fast branch of kernels for clearly independent rows: its accuracy, and when it is taken."""
 
 import jax
 import jax.numpy as jnp
@@ -23,7 +23,7 @@ def graded_case(rng, n, m, angle):
 
 
 def tiled(cases):
-    """M, Q, A, b of the cases, over and over."""
+    """M, Q, A, b of the cases, repeated to fill a batch."""
     count = -(-BATCH // len(cases))
     return [np.stack([getattr(case, name) for case in cases] * count) for name in "MQAb"]
 
@@ -38,21 +38,21 @@ accelerations = jax.jit(jax.vmap(acceleration))
 
 @pytest.mark.parametrize(("n", "m"), SHAPES)
 @pytest.mark.parametrize("angle", (1.0, 0.1, 5e-3))
-def test_accelerations_are_those_of_fifty_digits(rng, n, m, angle):
+def test_accelerations_match_fifty_digit_reference(rng, n, m, angle):
     cases = [graded_case(rng, n, m, angle) for _ in range(4)]
     M, Q, A, b = tiled(cases)
     assert not np.any(doubtful(M, A))
     found = accelerations(M, Q, A, b)
     for case, one in zip(cases, found, strict=False):
         exact = exact_acceleration(case)
-        # Of a backward-stable solution. One round alone, without refinement, errs by up to cond(A) times as much.
+        # The bound of a backward-stable solution. Without refinement the error is up to cond(A) times as large.
         bound = 2 * EPS * np.linalg.cond(case.M) * np.linalg.cond(case.A)
         assert np.linalg.norm(one - exact) <= bound * np.linalg.norm(exact)
         assert np.max(np.abs(case.A @ one - case.b)) <= 10 * EPS * np.linalg.norm(one)
 
 
 @pytest.mark.slow
-def test_long_chains_of_rows_stay_sparse(rng):
+def test_long_chain_of_rows_matches_multiplier_method(rng):
     """More rows than are eliminated at once, each on two coordinates: A M⁻¹ Aᵀ has three diagonals."""
     m = 19
 
@@ -70,7 +70,7 @@ def test_long_chains_of_rows_stay_sparse(rng):
         np.testing.assert_allclose(found[k], expected, rtol=0, atol=1e-12 * np.abs(expected).max())
 
 
-def test_one_member_in_doubt_is_right_and_disturbs_no_other(rng):
+def test_member_with_nearly_dependent_rows_is_accurate_in_a_batch(rng):
     cases = [graded_case(rng, 6, 4, 1.0) for _ in range(3)] + [graded_case(rng, 6, 4, 1e-6)]
     M, Q, A, b = tiled(cases)
     assert np.array_equal(doubtful(M, A)[:4], [False, False, False, True])
@@ -81,7 +81,7 @@ def test_one_member_in_doubt_is_right_and_disturbs_no_other(rng):
 
 
 @pytest.mark.slow
-def test_derivatives_are_those_of_the_longer_way(rng):
+def test_derivatives_in_kernels_match_xla(rng):
     M, Q, A, b = tiled([graded_case(rng, 6, 4, 0.1)])
     change = [x + x.swapaxes(-1, -2) if x.ndim == 3 and x.shape[1] == 6 else x for x in map(rng.normal, (M, Q, A, b))]
     along = lambda M, Q, A, b, *change: jax.jvp(acceleration, (M, Q, A, b), change)[1]
@@ -90,8 +90,8 @@ def test_derivatives_are_those_of_the_longer_way(rng):
     np.testing.assert_allclose(of_all, alone, rtol=1e-11)
 
 
-def test_what_is_built_on_the_response_is_the_same(rng):
-    """W from the factor, and the motion with further rows: against W = M⁻¹ − M⁻¹Aᵀ(A M⁻¹Aᵀ)⁻¹A M⁻¹."""
+def test_mobility_and_compose_in_kernels_match_formula(rng):
+    """W from its factor, and the motion with additional rows, against W = M⁻¹ − M⁻¹Aᵀ(A M⁻¹Aᵀ)⁻¹A M⁻¹."""
     M, Q, A, b = tiled([graded_case(rng, 6, 4, 0.3)])
 
     def further(M, Q, A, b):
@@ -110,16 +110,16 @@ def test_what_is_built_on_the_response_is_the_same(rng):
 
 
 def told_apart(x):
-    """1 by the usual way, 2 by the other."""
+    """1 by the fast branch, 2 by the general one."""
     return fast_branch(x > 3, lambda: jnp.full((), 2.0), lambda: jnp.ones(()))
 
 
-def test_there_is_no_shortcut_where_xla_compiles_the_function():
+def test_function_compiled_by_xla_has_no_fast_branch():
     x = jnp.linspace(0.0, 5.0, BATCH)
     np.testing.assert_array_equal(jax.vmap(told_apart)(x), 2)
     assert told_apart(x[0]) == jax.jit(told_apart)(x[0]) == 2
 
 
-def test_the_shortcut_is_taken_by_those_that_are_not_in_doubt():
+def test_kernel_takes_fast_branch_where_condition_is_false():
     x = jnp.linspace(0.0, 5.0, BATCH)
     np.testing.assert_array_equal(jax.vmap(uk.per_member(told_apart))(x), np.where(x > 3, 2, 1))

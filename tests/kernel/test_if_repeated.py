@@ -1,4 +1,4 @@
-"""Functions that usually run once: NumPy beside XLA."""
+"""Functions that usually run once are evaluated by NumPy, with the results of XLA."""
 
 import jax
 import jax.numpy as jnp
@@ -30,7 +30,7 @@ def check(function, *arguments, close=0.0):
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_random_functions_of_loops_and_choices(seed, monkeypatch):
+def test_random_functions_with_loops_and_branches_match_xla(seed, monkeypatch):
     monkeypatch.setattr(evaluator, "MAX_REPETITIONS", 1000)
     rng = np.random.default_rng(seed)
     check(random_function(seed), rng.normal(size=3), np.asarray(seed % 3), close=1e-12)
@@ -47,7 +47,7 @@ def test_reductions(name, axis):
 
 
 @pytest.mark.parametrize("axis", (0, 1))
-def test_what_runs_along_an_axis(axis):
+def test_sorts_and_cumulative_operations_along_an_axis(axis):
     for find in (jnp.argmax, jnp.argmin):
         check(lambda x, find=find: find(x, axis=axis), X)
     for way in (lax.cumsum, lax.cumprod, lax.cummax, lax.cummin):
@@ -80,14 +80,14 @@ FUNCTIONS = {
 
 @pytest.mark.parametrize("dtype", (np.float64, np.float32))
 @pytest.mark.parametrize("name", FUNCTIONS)
-def test_operations_alone_and_mapped(name, dtype, rng, monkeypatch):
+def test_operations_alone_and_under_vmap(name, dtype, rng, monkeypatch):
     monkeypatch.setattr(evaluator, "MAX_REPETITIONS", 1000)
     x = rng.normal(size=(3, 4)).astype(dtype)
     close = 1e-13 if dtype == np.float64 else 1e-5
     check(FUNCTIONS[name], x[0], close=close)
     if name != "loop":
         check(jax.vmap(FUNCTIONS[name]), x, close=close)
-    else:  # members leave it one by one
+    else:  # members leave the loop after different numbers of iterations
         with pytest.raises(Unsupported):
             by_numpy(jax.vmap(FUNCTIONS[name]), x)
 
@@ -97,7 +97,7 @@ def test_an_empty_reduction_is_the_identity():
 
 
 @pytest.mark.parametrize("name", ("FourBar", "ParallelManipulator", "RollingDisk", "Scara", "Woodpecker"))
-def test_the_terms_of_systems_in_one_and_many(name):
+def test_terms_of_systems_alone_and_in_a_batch(name):
     system = getattr(uk.systems, name)()
     q, v = (np.asarray(x) for x in system.start())
     check(lambda t, q, v: system.passive(t, q, v), np.asarray(0.3), q, v + 0.1, close=1e-12)
@@ -115,7 +115,7 @@ def test_the_third_call_is_compiled():
     np.testing.assert_allclose([result["y"] for result in results], np.sin(x) @ x, rtol=1e-15)
 
 
-def test_compiled_at_once():
+def test_unsupported_and_large_functions_are_compiled_at_first_call():
     refused = []
 
     def attempt(*arguments):
@@ -145,7 +145,7 @@ def test_compiled_at_once():
     assert 0 <= drawn(jax.random.key(1)) < 1
 
 
-def test_the_same_motion_again_has_the_same_bits():
+def test_repeated_motion_is_equal_bitwise():
     system = uk.systems.FourBar()
     q, v = system.start()
     motions = [uk.simulate(system, q, v, [0.0, 0.2]) for _ in range(4)]
@@ -154,7 +154,7 @@ def test_the_same_motion_again_has_the_same_bits():
         assert motion.steps == motions[0].steps
 
 
-def test_nan_is_looked_for_by_jax():
+def test_debug_nans_of_jax_raises_error():
     program = jit_if_repeated(lambda x: jnp.log(x))
     with jax.debug_nans(True), pytest.raises(FloatingPointError):
         program(np.float64(-1.0))

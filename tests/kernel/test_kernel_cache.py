@@ -1,4 +1,4 @@
-"""Machine code on disk, and beside what else a process has compiled."""
+"""The cache of machine code on disk."""
 
 import ctypes
 import os
@@ -14,7 +14,7 @@ ANSWER = "define i64 @answer() {{\n  ret i64 {number}\n}}\n"
 
 @pytest.fixture
 def compiled(monkeypatch, tmp_path):
-    """A list of what was compiled; objects go to a folder of their own."""
+    """A list of the compiled texts. Objects are saved in a temporary folder."""
     texts, done = [], machine._compiled
     monkeypatch.setattr(machine, "_compiled", lambda text, target: texts.append(text) or done(text, target))
     monkeypatch.setenv("UKJAX_CACHE", str(tmp_path / "kernels"))
@@ -22,14 +22,14 @@ def compiled(monkeypatch, tmp_path):
 
 
 def answer(monkeypatch, number):
-    """What the function gives that ``number`` stands in, in a process that has not linked it."""
+    """The result of a function that returns ``number``, as in a process that has not linked it."""
     monkeypatch.setattr(machine, "_linked", KEPT.setdefault(len(KEPT), {}))
     machine._linker.cache_clear()
     text = ANSWER.format(number=number)
     return ctypes.CFUNCTYPE(ctypes.c_int64)(machine.address_of(text, "answer", frozenset(), machine.machine()))()
 
 
-KEPT: dict = {}  # what is linked may be called as long as the process lives
+KEPT: dict = {}  # linked code must stay in memory as long as the process runs
 
 
 def test_code_is_compiled_once_for_all_processes(monkeypatch, compiled, tmp_path):
@@ -40,7 +40,7 @@ def test_code_is_compiled_once_for_all_processes(monkeypatch, compiled, tmp_path
 
 
 @pytest.mark.parametrize("damage", (lambda x: x[:-1], lambda x: b"", lambda x: b"foreign", lambda x: x[:40] + x[41:]))
-def test_a_damaged_file_is_made_anew(monkeypatch, compiled, tmp_path, damage):
+def test_damaged_file_is_replaced(monkeypatch, compiled, tmp_path, damage):
     answer(monkeypatch, 7)
     (file,) = (tmp_path / "kernels").iterdir()
     whole = file.read_bytes()
@@ -49,7 +49,7 @@ def test_a_damaged_file_is_made_anew(monkeypatch, compiled, tmp_path, damage):
     assert file.read_bytes() == whole
 
 
-def test_no_folder_is_needed(monkeypatch, compiled, tmp_path):
+def test_code_runs_without_cache_folder(monkeypatch, compiled, tmp_path):
     (tmp_path / "file").write_text("")
     for where in ("", str(tmp_path / "file" / "kernels"), "/proc/kernels"):
         monkeypatch.setenv("UKJAX_CACHE", where)
@@ -57,7 +57,7 @@ def test_no_folder_is_needed(monkeypatch, compiled, tmp_path):
     assert len(compiled) == 3
 
 
-def test_a_folder_may_be_for_reading_alone(monkeypatch, compiled, tmp_path):
+def test_read_only_cache_folder_is_used(monkeypatch, compiled, tmp_path):
     answer(monkeypatch, 9)
 
     def refuse(*_, **__):
@@ -69,7 +69,7 @@ def test_a_folder_may_be_for_reading_alone(monkeypatch, compiled, tmp_path):
     assert answer(monkeypatch, 10) == 10 and len(compiled) == 2
 
 
-def test_the_oldest_files_make_room(monkeypatch, compiled, tmp_path):
+def test_oldest_files_are_deleted_at_size_limit(monkeypatch, compiled, tmp_path):
     for number in range(4):
         answer(monkeypatch, number)
         for file in (tmp_path / "kernels").iterdir():
@@ -95,7 +95,7 @@ print(sum(float(x[0, 0]) for x in found), len(count))
 
 
 @pytest.mark.slow
-def test_processes_share_a_folder(tmp_path):
+def test_processes_share_a_cache_folder(tmp_path):
     environment = os.environ | {"UKJAX_CACHE": str(tmp_path)}
     run = lambda: subprocess.Popen([sys.executable, "-c", PROGRAM], env=environment, stdout=subprocess.PIPE, text=True)
     together = [run() for _ in range(2)]

@@ -1,4 +1,4 @@
-"""How long one waits, by what does not depend on the machine: what is traced, compiled and imported."""
+"""Waiting times, by counts that do not depend on the machine: traces, compilations and imports."""
 
 import logging
 import re
@@ -23,7 +23,7 @@ from ..motion.test_fallback import tied, tied_starts
 
 LEVEL, REST = [-1.0, 0.0], [0.0, 0.0]
 LINES = 20
-"""Of the pendulum's program, which calls one kernel: it had 6 when this was written."""
+"""The limit for the pendulum's program, which calls one kernel. It had 6 lines when this was written."""
 
 
 class Counted:
@@ -50,7 +50,7 @@ class Counted:
 
 @contextmanager
 def compiling():
-    """The names of the programs compiled meanwhile."""
+    """The names of the programs that are compiled within the block."""
     names = []
 
     class Listener(logging.Handler):
@@ -70,8 +70,8 @@ def height(system, speed):
     return uk.simulate(system, LEVEL, jnp.array([0.0, 1.0]) * speed, np.linspace(0, 1, 3)).q[-1, 1]
 
 
-def test_the_listener_hears():
-    """Else nothing below could fail."""
+def test_listener_records_compilations():
+    """Otherwise no test below could fail."""
     with compiling() as programs:
         jax.jit(lambda x: x + 3)(1.0)
     assert len(programs) >= 1
@@ -104,28 +104,28 @@ def test_the_program_of_adaptive_steps_is_short_within_jit():
 
 
 @pytest.mark.slow
-def test_what_is_differentiated_is_done_by_the_usual_method(monkeypatch):
-    """Unless it cannot do it, which is known as soon as the motion is."""
+def test_derivative_uses_fast_method_where_applicable(monkeypatch):
+    """Whether it is applicable is known from the motion."""
     tried, run = [], fixed_step._solve
     monkeypatch.setattr(fixed_step, "_solve", lambda *given: tried.append(given[1].attempt) or run(*given))
     slope = jax.grad(after_even_steps)(0.5)
     assert len(tried) == 1 and isinstance(tried[0], MethodPerLevel)
     tried.clear()
     assert float(jax.grad(lambda speed: after_even_steps(speed, 3))(0.5)) == pytest.approx(float(slope), rel=1e-9)
-    assert [method.acceleration.kept for method in tried] == [(0,)]  # which is asked at once where it must be so
+    assert [method.acceleration.kept for method in tried] == [(0,)]  # checked before the first step
     tried.clear()
     q0, upwards = tied_starts([0.0, 0.0])[0], np.array([0.0, 1.0, 0.0, 0.0])
     of_tied = lambda speed: uk.simulate(tied(), q0, upwards * speed, np.linspace(0, 1, 3), dt=0.02).q[1, -1, 1]
     assert float(jax.grad(of_tied)(0.5)) == pytest.approx(float(slope), rel=1e-9)
-    assert [method.acceleration.kept for method in tried] == [None, (0,)]  # where it shows on the way
+    assert [method.acceleration.kept for method in tried] == [None, (0,)]  # found during the motion
     h, at = 1e-4, lambda speed: float(after_even_steps(speed))
     difference = (8 * (at(0.5 + h) - at(0.5 - h)) - (at(0.5 + 2 * h) - at(0.5 - 2 * h))) / (12 * h)
     assert float(slope) == pytest.approx(difference, rel=1e-9)
 
 
-def test_derivatives_are_traced_of_what_is_used_alone():
+def test_unused_results_are_not_differentiated():
     def squared(x):
-        jax.lax.map(jnp.sin, x)  # which nobody asked for
+        jax.lax.map(jnp.sin, x)  # an unused result
         return {"square": x**2, "size": x.size}
 
     slope = lambda function: str(jax.make_jaxpr(lambda x: jax.jvp(lambda x: function(x)["square"], (x,), (x,)))(x))
@@ -147,7 +147,7 @@ def test_derivatives_are_traced_of_what_is_used_alone():
     ),
     ids=("simulate", "even steps", "project", "constrained_motion", "gradient"),
 )
-def test_what_a_user_writes_is_traced_a_few_times(ask, rod, kinetic):
+def test_functions_of_the_user_are_traced_a_few_times(ask, rod, kinetic):
     counted = Counted()
     ask(counted.system)
     assert 0 < counted.rod <= rod and 0 < counted.kinetic <= kinetic
@@ -182,7 +182,7 @@ def test_a_mechanism_is_traced_once(monkeypatch):
     ),
     ids=("samples", "tolerances", "start", "times"),
 )
-def test_a_motion_asked_otherwise_is_the_same_program(other):
+def test_other_samples_tolerances_and_starts_use_same_program(other):
     counted, usual = Counted(), {"q0": LEVEL, "v0": REST, "ts": np.linspace(0, 1, 11)}
     uk.simulate(counted.system, **usual)
     before = counted.times
@@ -191,7 +191,7 @@ def test_a_motion_asked_otherwise_is_the_same_program(other):
     assert counted.times == before and "_piece" not in programs
 
 
-def test_other_fixed_steps_are_the_same_program():
+def test_other_fixed_steps_use_same_program():
     counted, ts = Counted(), np.linspace(0, 1, 11)
     uk.simulate(counted.system, LEVEL, REST, ts, dt=0.01)
     before = counted.times
@@ -220,14 +220,14 @@ def test_another_gradient_compiles_nothing():
     assert counted.times == before and not programs
 
 
-def test_redundant_rows_are_the_same_program():
-    """Which rows count is found by NumPy, before it is compiled."""
+def test_motion_with_redundant_rows_compiles_one_program():
+    """NumPy selects the independent rows before the compilation."""
     with compiling() as programs:
         uk.simulate(Pendulum(copies=3), LEVEL, REST, np.linspace(0, 1, 11))
     assert programs.count("_piece") == 1
 
 
-def test_nothing_is_computed_before_it_is_looked_at():
+def test_quantities_are_computed_on_first_access():
     counted = Counted()
     motion = uk.simulate(counted.system, LEVEL, REST, np.linspace(0, 1, 11))
     with compiling() as programs:
@@ -264,6 +264,6 @@ print("diffrax" in sys.modules)
 """
 
 
-def test_a_motion_waits_for_no_library_that_it_does_not_need():
+def test_motion_imports_no_unneeded_library():
     done = subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, text=True, check=True)
     assert done.stdout.split("\n")[:2] == ["[]", "True"]

@@ -1,4 +1,4 @@
-"""Every operation as machine code, alone and in batches of any size: an error here is no exception but a crash."""
+"""Each operation as machine code, alone and in batches of any size. An error here may crash the process."""
 
 import math
 import operator
@@ -65,7 +65,7 @@ NEAR = {
 }
 OF_ONE = {"erf": math.erf, "erfc": math.erfc, "lgamma": lambda x: mpmath.loggamma(x).real}
 OF_TWO = "add sub mul div rem max min eq ne lt le gt ge nextafter pow atan2".split()
-ELSEWHERE = set(  # whole numbers, truth values, more than two numbers; other tests; names that JAX made later
+ELSEWHERE = set(  # integers, booleans, more than two operands; other tests; names in newer versions of JAX
     "add_any and or xor not shift_left shift_right_logical shift_right_arithmetic population_count clz integer_pow "
     "select_n sign round sin cos one_minus_square".split()
 )
@@ -73,7 +73,7 @@ ELSEWHERE = set(  # whole numbers, truth values, more than two numbers; other te
 
 @pytest.fixture(autouse=True)
 def verified(monkeypatch):
-    """Whatever is compiled is looked at by LLVM first."""
+    """LLVM verifies each text before it is compiled."""
     texts, compiled = [], machine._compiled
 
     def checked(text, target):
@@ -87,7 +87,7 @@ def verified(monkeypatch):
 
 
 def by_kernels(function, *arguments):
-    """The results of a function of one member, the same bits alone and in batches of any size."""
+    """The results of a function of one member, which must be equal bitwise alone and in batches of any size."""
     one = uk.per_member(function, strict=True)
     batch = jax.jit(jax.vmap(one))
     members = len(arguments[0])
@@ -121,7 +121,7 @@ def assert_near(found, expected, ulps=0, signs=True, label=""):
 
 
 def specials(kind):
-    """Numbers at the ends of a type, and between them."""
+    """Extreme values of a type, and some values between them."""
     kind = np.dtype(kind)
     if kind.kind == "b":
         return np.array([False, True])
@@ -171,7 +171,8 @@ def without_poles(function, x):
 
 
 def is_normal(x):
-    """What is no denormal number: XLA's threads take those for 0, functions of the C library some of them."""
+    """Whether a number is not denormal. XLA's threads take denormal numbers for 0, functions of the C library some of
+    them."""
     return ~(np.abs(x) < np.finfo(x.dtype).tiny) | (x == 0)
 
 
@@ -197,12 +198,12 @@ def test_operations_on_floats(kind):
             expected = quietly({**EXACT, **NEAR}[name], *((x, y) if name in OF_TWO else (x,)))
         ulps = 0 if name in EXACT else 4
         normal = is_normal(expected) if expected.dtype == x.dtype else np.full(x.shape, True)
-        # Of two zeros either may be the larger one, as by IEEE 754.
+        # max and min may return either of two zeros, as in IEEE 754.
         assert_near(found[name][normal], expected[normal], ulps, name not in ("max", "min"), name)
 
 
 @pytest.mark.parametrize("kind", FLOATS)
-def test_operations_on_floats_with_more_to_them(kind):
+def test_powers_rounding_and_selection_of_floats(kind):
     x, y = pairs(kind)
 
     def function(x, y):
@@ -229,7 +230,7 @@ def test_operations_on_floats_with_more_to_them(kind):
 
 @pytest.mark.parametrize("kind", FLOATS)
 def test_sines_near_their_zeros_have_the_error_of_the_angle(kind):
-    """Relative to the angle, not to the sine: π is reduced with some hundred bits."""
+    """The error is relative to the angle, not to the sine: the reduction uses about a hundred bits of π."""
     x = (np.pi / 2 * np.arange(1, 60)).astype(kind)
     found = by_kernels(lambda x: (lax.sin(x), lax.cos(x)), x)
     for values, expected in zip(found, (np.sin, np.cos), strict=True):
@@ -237,8 +238,8 @@ def test_sines_near_their_zeros_have_the_error_of_the_angle(kind):
 
 
 @pytest.mark.parametrize(("name", "largest"), (("exp", 700), ("log", 600), ("tanh", 25)))
-def test_exp_log_and_tanh_are_good_to_one_and_a_half_units(rng, name, largest):
-    """In the last place; in float64 against more digits, in float32 against float64, with many more numbers."""
+def test_exp_log_and_tanh_have_errors_below_one_and_a_half_ulp(rng, name, largest):
+    """In float64 against more digits; in float32 against float64, at many more numbers."""
     x = np.concatenate([rng.uniform(-1, 1, 200) * largest, rng.normal(size=200), 0.01 * rng.normal(size=100)])
     x = np.concatenate([x, 0.625 + 0.01 * rng.uniform(-1, 1, 50), 1 + 1e-6 * rng.normal(size=50)])
     x = np.exp(x) if name == "log" else x
@@ -259,7 +260,7 @@ def test_exp_log_and_tanh_are_good_to_one_and_a_half_units(rng, name, largest):
 
 
 @pytest.mark.parametrize("kind", FLOATS)
-def test_denormal_numbers_are_zero_as_in_all_of_xla(kind):
+def test_denormal_numbers_are_zero_as_in_xla(kind):
     tiny = np.finfo(kind).tiny
     x = np.array([tiny / 4, -tiny / 4, np.finfo(kind).smallest_subnormal, tiny, -tiny, 1.5 * tiny, 0, 1, np.inf], kind)
     x, y = (a.ravel() for a in np.meshgrid(x, x))
@@ -273,7 +274,7 @@ def test_denormal_numbers_are_zero_as_in_all_of_xla(kind):
 
 @pytest.mark.parametrize("kind", INTEGERS)
 def test_operations_on_integers(kind):
-    """Quotients by 0 and of the smallest number by −1 among them: as by XLA."""
+    """Also division by 0, and of the smallest number by −1, as in XLA."""
     x, y = pairs(kind)
 
     def function(x, y):
@@ -299,8 +300,8 @@ def test_operations_on_integers(kind):
 
 
 @pytest.mark.parametrize("kind", ("bool", *INTEGERS, *FLOATS))
-def test_types_become_each_other(kind):
-    """The nearest number of a type that has none; 0 of NaN."""
+def test_conversions_between_types(kind):
+    """A value out of range becomes the nearest number of the type, and NaN becomes 0."""
     x = specials(kind)
     if x.dtype.kind == "f":
         more = [127, 128, 255, 256, 65535, 65536, 2.0**31, 2.0**32, 2.0**63, 2.0**64, 3e20]
@@ -311,7 +312,7 @@ def test_types_become_each_other(kind):
     assert_same_bits(uk.per_member(lambda: function(jnp.asarray(x)), strict=True)(), found)
 
 
-def test_truth_values():
+def test_operations_on_booleans():
     x, y = pairs(bool)
 
     def function(x, y):
@@ -330,7 +331,7 @@ def test_bits_of_numbers():
 
 
 @pytest.mark.parametrize("kind", FLOATS)
-def test_sorts_and_what_accumulates(rng, kind):
+def test_sorts_and_cumulative_operations(rng, kind):
     x = rng.choice(np.array([np.nan, 1, 0, -0.0, -1, np.inf, -np.inf, 2], kind), (100, 5))
     k = rng.integers(-3, 3, (100, 5))
 
@@ -355,7 +356,7 @@ def test_sorts_and_what_accumulates(rng, kind):
 
 
 @pytest.mark.parametrize("kind", ("float16", "bfloat16", "complex64"))
-def test_other_types_are_refused(kind):
+def test_unsupported_types_are_errors(kind):
     x = jnp.ones((3, 2), kind)
     with pytest.raises(ValueError, match=f"type {kind} are not compiled"):
         jax.jit(jax.vmap(uk.per_member(lambda x: x * x, strict=True)))(x)

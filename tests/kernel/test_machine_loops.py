@@ -1,4 +1,4 @@
-"""Loops, choices and arrays in machine code: the same written out and as loops, alone and in a batch."""
+"""Loops, branches and arrays in machine code: the same results unrolled and as loops, alone and in a batch."""
 
 import jax
 import jax.numpy as jnp
@@ -20,7 +20,7 @@ CLOSE = 1e-12
 
 @pytest.fixture(params=FORMS)
 def form(request, monkeypatch):
-    """Whether loops and choices stay what they are; whatever is compiled is looked at by LLVM first."""
+    """The sizes from which loops and branches are not unrolled. LLVM verifies each text before it is compiled."""
     worth = FORMS[request.param]
     monkeypatch.setattr(loops, "MIN_LOOP_OPERATIONS", worth[0])
     monkeypatch.setattr(loops, "MIN_CHOICE_OPERATIONS", worth[1])
@@ -35,7 +35,7 @@ def form(request, monkeypatch):
 
 
 def check(function, *arguments, close=CLOSE, sizes=(0, 5)):
-    """That members of a batch have what each of them has alone, by a kernel to the bit, and by JAX to rounding."""
+    """Members of a batch equal the same members alone: bitwise by a kernel, and within rounding by JAX."""
     one = uk.per_member(lambda *x: function(*x), strict=True)
     batch, alone, plain = jax.jit(jax.vmap(one)), jax.jit(one), jax.jit(function)
     member = lambda i: [x[i] for x in arguments]
@@ -50,7 +50,7 @@ def check(function, *arguments, close=CLOSE, sizes=(0, 5)):
         part = batch(*(x[:size] for x in arguments))
         jax.tree.map(lambda x, y, n=size: np.testing.assert_array_equal(x, y[:n]), part, found)
     last = len(arguments) - 1
-    if last and sizes:  # the last argument that of all members
+    if last and sizes:  # all members share the last argument
         shared = jax.jit(jax.vmap(one, (*(0,) * last, None)))(*arguments[:-1], arguments[-1][0])
         first = lambda x: np.asarray(x)[:1]
         jax.tree.map(lambda x, y: np.testing.assert_array_equal(first(x), first(y)), shared, found)
@@ -73,7 +73,7 @@ def test_random_functions(form, seed):
     check(random_function(seed), rng.normal(size=(13, 3)), rng.integers(0, 3, 13), close=1e-9, sizes=())
 
 
-def test_an_entry_that_was_read_before_a_loop_is_read_again_in_each_turn(form, x, k):
+def test_entry_read_before_loop_is_read_again_in_each_iteration(form, x, k):
     def function(x, k):
         a = lax.dynamic_update_slice(x, x[:1], (k,))
         turn = lambda _, a: lax.dynamic_update_slice(a, a[k][None] + 1, (k,))
@@ -82,7 +82,7 @@ def test_an_entry_that_was_read_before_a_loop_is_read_again_in_each_turn(form, x
     check(function, x, k)
 
 
-def test_arrays_of_a_loop_change_places(form, x, k):
+def test_loop_that_swaps_arrays(form, x, k):
     def function(x, k):
         state = lax.dynamic_update_slice(x, x[:1], (k,)), lax.dynamic_update_slice(x, x[1:2], (k,))
         turn = lambda i, s: (lax.dynamic_update_slice(s[1], s[0][k][None] + 1, (i % 3,)), s[0])
@@ -91,8 +91,8 @@ def test_arrays_of_a_loop_change_places(form, x, k):
     check(function, x, k)
 
 
-def test_a_loop_waits_for_none_that_it_is_not_for(form, x, k):
-    """Of members that take the other case, or are through with a loop around it, it would never come to an end."""
+def test_loop_ignores_members_that_do_not_take_part(form, x, k):
+    """Members that take the other branch, or that have finished an outer loop. For these the loop would never end."""
 
     def chosen(x, k):
         double = lambda x: lax.while_loop(lambda x: x[0] < 10, lambda x: 2 * x, x)
@@ -112,7 +112,7 @@ def test_a_loop_waits_for_none_that_it_is_not_for(form, x, k):
 
 
 def test_constant_indices_of_the_first_of_two_iterations_stay_constant_in_a_gradient(monkeypatch, x):
-    """They are not read back from memory: a scatter with such indices compares each with all positions."""
+    """They are not read from memory. A scatter with indices from memory compares each with all positions."""
     monkeypatch.setattr(loops, "MIN_LOOP_OPERATIONS", 1)
     x = x[:, 0]
     order = jnp.argsort(jnp.sin(jnp.arange(x.size)))
@@ -128,8 +128,8 @@ def test_constant_indices_of_the_first_of_two_iterations_stay_constant_in_a_grad
     assert "load" not in names and names.count("cos") <= 2 * x.size
 
 
-def test_two_iterations_that_read_no_different_constants_stay_a_loop(monkeypatch, x):
-    """As those of a motion with two samples: its steps are compiled once."""
+def test_two_iterations_with_same_constants_remain_a_loop(monkeypatch, x):
+    """For example those of a motion with two samples, whose steps are compiled once."""
     monkeypatch.setattr(loops, "MIN_LOOP_OPERATIONS", 1)
     twice = lambda x: lax.scan(lambda y, row: (row / y, y), x[0], x[1:3])
     graph, *_ = _graph_of(jax.make_jaxpr(twice)(x[:, 0]), MAX_OPERATIONS, True, "cpu")
@@ -141,7 +141,7 @@ def test_indices_outside_of_an_array(form, x, k):
 
     def function(x, k):
         table, p = jnp.arange(20.0).reshape(4, 5) * x[0], place(x)
-        wild = jnp.where(k == 0, jnp.nan, 1e300 * x[1]).astype(int)  # 0, or the first or the last number there is
+        wild = jnp.where(k == 0, jnp.nan, 1e300 * x[1]).astype(int)  # 0, or the smallest or largest integer
         return {
             "taken": [jnp.arange(5.0).at[i].get(mode=m) for m in ("clip", "fill") for i in (p, wild)],
             "filled": [x.at[i].get(mode="fill", fill_value=7.0) for i in (p, wild)],
@@ -158,7 +158,7 @@ def test_indices_outside_of_an_array(form, x, k):
     check(function, x, k)
 
 
-def test_nothing_is_an_array_too(form, x, k):
+def test_empty_arrays(form, x, k):
     def function(x, k):
         nothing = x[:0]
         turn = lambda c, row: (c + 1, (c, row, nothing))
@@ -176,7 +176,7 @@ def test_nothing_is_an_array_too(form, x, k):
     check(function, x, k)
 
 
-def test_arguments_of_many_numbers_and_results_that_are_arguments(form, rng, k):
+def test_large_arguments_and_results_that_are_arguments(form, rng, k):
     many = rng.normal(size=(13, MAX_UNPACKED_SIZE + 1))
 
     def function(many, k):
@@ -188,15 +188,15 @@ def test_arguments_of_many_numbers_and_results_that_are_arguments(form, rng, k):
     check(function, many, k)
 
 
-def test_results_that_are_known_need_no_kernel(x):
+def test_constant_results(x):
     function = lambda x: (jnp.arange(3.0), x.shape[0], x * 0)
     found = jax.jit(jax.vmap(uk.per_member(function, strict=True)))(x)
     np.testing.assert_array_equal(found[0], np.tile(np.arange(3.0), (13, 1)))
     np.testing.assert_array_equal(found[2], 0 * x)
 
 
-def test_the_same_array_twice(form, x, k):
-    """One that is changed while what was in it is still needed, twice among the arguments, twice among the results."""
+def test_same_array_twice_among_arguments_and_results(form, x, k):
+    """The array is also updated while its earlier values are still needed."""
 
     def function(x, k):
         a = lax.dynamic_update_slice(x, x[1:2], (k,))
@@ -213,7 +213,7 @@ def test_the_same_array_twice(form, x, k):
 
 
 @pytest.mark.parametrize("reverse", (False, True))
-def test_rows_of_arguments_and_of_tables(form, x, k, reverse):
+def test_scan_over_rows_of_arguments_and_constants(form, x, k, reverse):
     table = np.arange(60.0).reshape(20, 3)
 
     def function(x, k):

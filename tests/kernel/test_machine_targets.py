@@ -1,4 +1,4 @@
-"""Machine code for other processors, by any number of threads, and beside whatever else is in the process."""
+"""Machine code for other processors, with any number of threads, and with many kernels in one process."""
 
 from functools import cache
 
@@ -22,7 +22,7 @@ HAS_AVX2 = IS_X86 and HOST.width > 2
 
 
 def mixed(x, k):
-    """Something of all kinds of operations, loops and choices."""
+    """Operations of all kinds, loops and branches."""
     whole = [x.astype(kind) for kind in ("uint8", "int32", "int64", "uint32", "float32")]
     bits = k << 3, lax.population_count(k), lax.clz(k), k // 2, k % 2
     rounded = jnp.floor(x), jnp.ceil(x), jnp.round(x), lax.round(x)
@@ -56,8 +56,8 @@ def by_kernel(*members):
     ),
     ids=("AVX2", "128 bits", "Haswell", "SSE4", "SSE2"),
 )
-def test_narrower_vectors_give_the_same(monkeypatch, members, target, is_there, fuses):
-    """To the bit, but for processors that have no instruction for a product and a sum."""
+def test_narrower_vectors_give_same_results(monkeypatch, members, target, is_there, fuses):
+    """Bitwise, except on processors without fused multiply-add."""
     if not is_there:
         pytest.skip("this processor does not run such code")
     expected = by_kernel(*members)
@@ -82,7 +82,7 @@ def test_narrower_vectors_give_the_same(monkeypatch, members, target, is_there, 
     ),
     ids=lambda x: x.cpu if isinstance(x, Machine) else x.split("-")[2],
 )
-def test_other_processors_have_code_too(monkeypatch, members, triple, target):
+def test_code_is_generated_for_other_processors(monkeypatch, members, triple, target):
     llvm.initialize_all_targets()
     llvm.initialize_all_asmprinters()
     sizes = []
@@ -109,7 +109,7 @@ def test_other_processors_have_code_too(monkeypatch, members, triple, target):
 
 @cache
 def mechanism():
-    """The acceleration of a four-bar, states that it can have, and all their accelerations by one program."""
+    """The acceleration of a four-bar, random states, and the accelerations of all states by one program."""
     system = uk.systems.FourBar()
     rng = np.random.default_rng(3)
     q, v = 0.3 * rng.normal(size=(2, 4096, system.start()[0].size))
@@ -118,7 +118,7 @@ def mechanism():
     return acceleration, q, v, batch, np.asarray(batch(q, v))
 
 
-def test_a_member_is_the_same_in_every_batch_and_alone():
+def test_member_is_equal_bitwise_in_any_batch_and_alone():
     acceleration, q, v, batch, found = mechanism()
     alone = jax.jit(uk.per_member(acceleration, strict=True))
     assert np.isfinite(found).mean() > 0.9
@@ -129,7 +129,7 @@ def test_a_member_is_the_same_in_every_batch_and_alone():
 
 
 @pytest.mark.parametrize(("threads", "at_a_time"), ((1, 1), (9, 3_000)))
-def test_members_are_the_same_by_any_number_of_threads(monkeypatch, threads, at_a_time):
+def test_results_do_not_depend_on_number_of_threads(monkeypatch, threads, at_a_time):
     acceleration, q, v, _, expected = mechanism()
     monkeypatch.setattr(ffi_call, "_cores", lambda: threads)
     monkeypatch.setattr(ffi_call, "OPERATIONS_PER_BLOCK", at_a_time)
@@ -140,8 +140,9 @@ def test_members_are_the_same_by_any_number_of_threads(monkeypatch, threads, at_
 
 
 @pytest.mark.slow
-def test_many_kernels_are_linked_beside_many_programs(rng):
-    """Code and constants of one are within reach of each other wherever a crowded process has room for them."""
+def test_many_kernels_are_linked_in_a_process_with_many_programs(rng):
+    """Code and constants of a kernel must be near each other in memory, also in a process with little free space
+    there."""
     x = rng.normal(size=(8, 40))
     for k in range(10):
         by_jax = jax.jit(lambda x, k=k: jnp.sin(x) @ jnp.cos(x).T + jnp.linalg.norm(x - k))(x)

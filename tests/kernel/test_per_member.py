@@ -1,4 +1,4 @@
-"""Functions of one member, compiled as kernels: the same values and derivatives, whatever stands in them."""
+"""Functions of one member compiled as kernels have the values and derivatives of JAX."""
 
 import gc
 import weakref
@@ -21,7 +21,7 @@ CLOSE = 1e-13  # a few dozen roundings of numbers of order 1
 
 
 def system(q, k):
-    """Sines, products, a loop, an index, a choice by value: what models are made of. q (3,), k ()."""
+    """Sines, products, a loop, an index and a selection, as in models. q (3,), k ()."""
     angle = jnp.cumsum(q)
     J = jnp.stack([jnp.cos(angle), jnp.sin(angle)])
     M = J.T @ J + jnp.eye(3, dtype=q.dtype) * (2 + k)
@@ -51,20 +51,20 @@ def agree(found, expected, close=CLOSE):
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=0, atol=close), found, expected)
 
 
-def test_a_batch_has_the_values_of_numpy(rng):
+def test_batch_matches_numpy(rng):
     q, k = rng.normal(size=(BATCH, 3)), rng.uniform(size=BATCH)
     found = jax.jit(jax.vmap(uk.per_member(system)))(q, k)
     for i in range(BATCH):
         agree(jax.tree.map(lambda x, i=i: x[i], found), by_numpy(q[i], k[i]))
 
 
-def test_what_all_members_have_in_common_stays_one(rng):
+def test_batch_with_shared_argument_matches_numpy(rng):
     q = rng.normal(size=(3, BATCH))
     found = jax.jit(jax.vmap(uk.per_member(system), in_axes=(1, None), out_axes=-1))(q, 0.3)
     agree(found["x"][:, 5], by_numpy(q[:, 5], 0.3)["x"])
 
 
-def test_batches_in_batches(rng):
+def test_nested_batches_match_numpy(rng):
     q, k = rng.normal(size=(20, 3)), rng.uniform(size=11)
     one = uk.per_member(system)
     found = jax.jit(jax.vmap(jax.vmap(one, in_axes=(None, 0)), in_axes=(0, None)))(q, k)
@@ -73,12 +73,12 @@ def test_batches_in_batches(rng):
     agree(jax.vmap(jax.jit(jax.vmap(one, in_axes=(None, 0))), in_axes=(0, None))(q, k), found)
 
 
-def test_alone_and_at_once_are_the_same(rng):
+def test_single_member_without_jit_matches_numpy(rng):
     q = rng.normal(size=3)
     agree(uk.per_member(system)(jnp.asarray(q), jnp.asarray(0.2)), by_numpy(q, 0.2))
 
 
-def test_derivatives_of_a_batch_are_those_without(rng):
+def test_derivatives_of_kernels_match_jax(rng):
     q, k = rng.normal(size=(BATCH, 3)), rng.uniform(size=BATCH)
     weights = rng.normal(size=3)
 
@@ -105,32 +105,32 @@ def laborious(x):
 
 
 def rare(x):
-    """Of so many operations that a choice is made."""
+    """A function whose rare branch is long enough to be compiled as a branch."""
     return rare_cond(x[0] > 3, laborious, jnp.square, x)
 
 
 def choices(function, *shapes):
-    """How many choices a kernel has."""
+    """The number of branches in a kernel."""
     graph, _ = graph_of(function, *shapes)
     return sum(isinstance(x, Choice) for x in graph.blocks[0].statements)
 
 
 @pytest.mark.parametrize("size", (None, 5, BATCH))
-def test_a_branch_that_nobody_needs_is_not_done(size):
-    """Once, it would take longer than a test may."""
+def test_branch_that_no_member_takes_is_not_executed(size):
+    """One execution would take longer than a test may."""
     endless = lambda x: jax.lax.fori_loop(0, 10**12, lambda _, x: laborious(x), x)
     chosen = uk.per_member(lambda x: jax.lax.cond(x[0] > 3, endless, jnp.square, x), strict=True)
     x = np.full((2,) if size is None else (size, 2), 0.5)
     np.testing.assert_array_equal(chosen(x) if size is None else jax.jit(jax.vmap(chosen))(x), 0.25)
 
 
-def test_only_a_long_branch_is_a_choice():
+def test_only_a_long_branch_is_compiled_as_a_branch():
     assert choices(rare, (2,)) == 1
     assert choices(lambda x: rare_cond(x[0] > 3, jnp.exp, jnp.square, x), (2,)) == 0
 
 
 @pytest.mark.parametrize("needs_fallback", ((), (5,), (0, BATCH - 1)))
-def test_a_rare_choice_of_one_member_changes_no_other(rng, needs_fallback):
+def test_rare_branch_of_one_member_does_not_change_others(rng, needs_fallback):
     x = rng.uniform(size=(BATCH, 2))
     x[list(needs_fallback)] += 4
     found = np.asarray(jax.jit(jax.vmap(uk.per_member(rare, strict=True)))(x))
@@ -140,7 +140,7 @@ def test_a_rare_choice_of_one_member_changes_no_other(rng, needs_fallback):
     np.testing.assert_array_equal(found[others], x[others] ** 2)
 
 
-def test_who_asks_is_told_of_it_and_it_is_not_done_again(rng):
+def test_assumption_failed_marks_members_and_skips_rare_branch(rng):
     x = rng.uniform(size=(BATCH, 2))
     x[[3, 70]] += 4
     asking = jax.jit(jax.vmap(uk.per_member(lambda x: (rare(x), assumption_failed()))))
@@ -149,7 +149,7 @@ def test_who_asks_is_told_of_it_and_it_is_not_done_again(rng):
     np.testing.assert_array_equal(found, x**2)
 
 
-def test_rare_choices_are_differentiated(rng):
+def test_rare_branches_have_derivatives(rng):
     x = rng.uniform(size=(BATCH, 2))
     x[9] += 4
     gradient = jax.jit(jax.grad(lambda x: jnp.sum(jax.vmap(uk.per_member(rare))(x))))(x)
@@ -162,7 +162,7 @@ def doubled(x):
 
 
 def entries_found(x):
-    """At places that depend on x, some of them outside."""
+    """Entries at computed indices, some of them out of bounds."""
     i, j = jnp.argmax(x), jnp.argmin(x) - 2
     return [
         jax.lax.dynamic_slice(x, (i,), (2,)),
@@ -183,7 +183,8 @@ def entries_found(x):
 
 
 def summed_until(x):
-    """A sum of as many terms as it takes, of arrays that a loop changes; and what each turn of another gave."""
+    """A sum whose number of terms depends on the values, of arrays that the loop updates, and the stacked results of a
+    scan."""
 
     def term(state):
         k, total, seen = state
@@ -204,15 +205,14 @@ def switched(x):
     (doubled, entries_found, summed_until, switched, lambda x: x.at[np.array([1, 6])].get(mode="fill", fill_value=3.0)),
     ids=("while", "indices", "loops", "switch", "outside"),
 )
-def test_what_is_found_as_it_runs_is_as_by_jax(rng, function):
-    """How often a loop turns, where entries are, which case is taken."""
+def test_computed_loop_counts_indices_and_branches_match_jax(rng, function):
     x = rng.uniform(size=(BATCH, 4))
     strict, of_all = uk.per_member(function, strict=True), jax.vmap(function)(x)
     agree(jax.jit(jax.vmap(strict))(x), of_all, close=20 * CLOSE)
     agree(strict(x[9]), jax.tree.map(lambda x: x[9], of_all), close=20 * CLOSE)
 
 
-def test_derivatives_of_what_is_found_as_it_runs(rng):
+def test_derivatives_with_computed_indices_and_branches_match_jax(rng):
     def function(x):
         total = jax.lax.fori_loop(0, 500, lambda k, y: y.at[k % 4].add(0.01 * jnp.sin(y[(k + 1) % 4])), x)
         return jnp.sum(total) * x[jnp.argmax(x)] + jnp.sum(switched_smoothly(x))
@@ -235,7 +235,7 @@ def test_derivatives_of_what_is_found_as_it_runs(rng):
         ("random_seed", lambda x: jax.random.normal(jax.random.key(0), (4,)) + x),
     ),
 )
-def test_what_cannot_be_compiled_is_done_as_by_vmap_and_said_once(rng, primitive, function):
+def test_unsupported_operation_uses_vmap_and_one_warning_is_given(rng, primitive, function):
     x = rng.uniform(size=(BATCH, 4))
     with pytest.warns(UserWarning, match=f"`{primitive}` in <lambda> cannot be compiled as one kernel") as said:
         found = jax.jit(jax.vmap(uk.per_member(function)))(x)
@@ -246,7 +246,7 @@ def test_what_cannot_be_compiled_is_done_as_by_vmap_and_said_once(rng, primitive
     jax.jit(jax.vmap(uk.per_member(function))).lower(x)
 
 
-def test_random_keys_are_arguments_as_ever(rng):
+def test_function_of_random_keys_uses_vmap_and_a_warning_is_given(rng):
     keys, x = jax.random.split(jax.random.key(0), BATCH), rng.uniform(size=(BATCH, 4))
     noisy = lambda key, x: x + jax.random.normal(key)
     with pytest.warns(UserWarning, match="an argument in <lambda> cannot be compiled as one kernel"):
@@ -259,8 +259,8 @@ def damped(t, q, v):
     return uk.Terms(jnp.eye(2), -drag, q[None], -(v @ v)[None])
 
 
-def test_a_model_that_cannot_be_compiled_is_named_and_its_line(rng):
-    """Once, though a step, the corrections and the samples are a function each."""
+def test_warning_names_unsupported_operation_and_line_of_model(rng):
+    """One warning, though the step, the corrections and the samples are separate functions."""
     angle = rng.uniform(size=BATCH)
     q = np.stack([np.sin(angle), np.cos(angle)], axis=1)
     with pytest.warns(UserWarning, match="`lu` in damped cannot be compiled as one kernel") as said:
@@ -269,15 +269,15 @@ def test_a_model_that_cannot_be_compiled_is_named_and_its_line(rng):
     assert [(w.filename, w.lineno) for w in said] == [(__file__, damped.__code__.co_firstlineno + 1)]
 
 
-def test_a_method_that_is_never_a_kernel_is_no_surprise(rng):
+def test_method_without_kernels_gives_no_warning(rng):
     Q, A, b = (rng.normal(size=(BATCH, *shape)) for shape in ((3,), (1, 3), (1,)))
     moved = lambda method: lambda Q, A, b: uk.constrained_motion(uk.Terms(jnp.eye(3), Q, A, b), method).acceleration
     by_svd, default = (jax.jit(jax.vmap(moved(method)))(Q, A, b) for method in ("svd", "orthogonal"))
     np.testing.assert_allclose(by_svd, default, rtol=0, atol=100 * CLOSE)
 
 
-def test_what_jax_expands_itself_is_expanded(rng):
-    """A search among known values, and derivatives that later versions of JAX have operations of their own for."""
+def test_operations_that_jax_expands_are_compiled(rng):
+    """A search among constants, and derivatives that have separate primitives in newer versions of JAX."""
     knots = jnp.linspace(-1.0, 1.0, 9)
     place = jnp.asarray(0.3)
 
@@ -293,7 +293,7 @@ def test_what_jax_expands_itself_is_expanded(rng):
 
 
 def moved_about(x):
-    """Entries taken and put by known indices, in every way that NumPy's notation has. x (4, 5)."""
+    """Entries read and written at constant indices, in each form of NumPy's notation. x (4, 5)."""
     rows, columns = np.array([2, 0, -1]), np.array([[1], [4]])
     taken = [
         x[rows],
@@ -318,14 +318,14 @@ def moved_about(x):
     return taken, put
 
 
-def test_entries_are_taken_and_put_as_by_jax(rng):
+def test_constant_indices_match_jax(rng):
     x = rng.normal(size=(BATCH, 4, 5))
     found = jax.jit(jax.vmap(uk.per_member(moved_about)))
     assert "gather" not in found.lower(x).as_text() and "scatter" not in found.lower(x).as_text()
     jax.tree.map(np.testing.assert_array_equal, found(x), jax.vmap(moved_about)(x))
 
 
-def test_what_is_too_long_is_done_as_ever(rng, monkeypatch):
+def test_function_with_too_many_operations_uses_vmap(rng, monkeypatch):
     monkeypatch.setattr(lowering, "CPU", lowering.CPU._replace(max_operations=50))
     q, k = rng.normal(size=(BATCH, 3)), rng.uniform(size=BATCH)
     agree(jax.jit(jax.vmap(uk.per_member(system)))(q, k)["x"][3], by_numpy(q[3], k[3])["x"])
@@ -333,7 +333,7 @@ def test_what_is_too_long_is_done_as_ever(rng, monkeypatch):
         jax.jit(jax.vmap(uk.per_member(system, strict=True)))(q, k)
 
 
-def test_one_member_with_large_matrices_is_done_by_lapack(rng):
+def test_single_member_with_large_matrices_uses_lapack(rng):
     """LLVM would take minutes for the redundant rows."""
     A = rng.normal(size=(30, 20)) @ rng.normal(size=(20, 36))
     terms = uk.Terms(np.eye(36), rng.normal(size=36), A, A @ rng.normal(size=36))
@@ -343,7 +343,7 @@ def test_one_member_with_large_matrices_is_done_by_lapack(rng):
     np.testing.assert_allclose(motion.compile()(terms).acceleration, expected, rtol=0, atol=1e-11)
 
 
-def test_a_rare_case_that_is_too_large_is_done_by_jax(rng, monkeypatch):
+def test_too_large_rare_branch_is_compiled_by_xla(rng, monkeypatch):
     def function(x):
         return rare_cond(x[0] > 2, lambda x: sum(jnp.sin(k * x) for k in range(200)), lambda x: x, x)
 
@@ -356,7 +356,7 @@ def test_a_rare_case_that_is_too_large_is_done_by_jax(rng, monkeypatch):
     np.testing.assert_allclose(found(x), expected, rtol=0, atol=1e-11)
 
 
-def test_values_in_a_closure_are_arguments_too(rng):
+def test_values_in_a_closure_are_used_as_arguments(rng):
     q, k = rng.normal(size=(BATCH, 3)), rng.uniform(size=BATCH)
 
     def total(k):
@@ -368,7 +368,7 @@ def test_values_in_a_closure_are_arguments_too(rng):
     np.testing.assert_allclose(gradient, plain, rtol=0, atol=100 * CLOSE)
 
 
-def test_arguments_without_entries_are_as_good_as_others(rng):
+def test_empty_arguments_are_accepted(rng):
     def function(x, none):
         return jnp.concatenate([x, jnp.sin(none) * 2, none.reshape(1, 0)[0]]) + jnp.sum(none)
 
@@ -435,7 +435,7 @@ def starts(mechanism):
     (jax.vmap, lambda f: jax.vmap(jax.grad(f)), lambda f: jax.grad(lambda x: jnp.sum(jax.vmap(f)(x)))),
     ids=("vmap", "vmap of grad", "grad of vmap"),
 )
-def test_called_again_outside_of_jit_nothing_is_traced_or_compiled_again(rng, monkeypatch, transformed):
+def test_second_call_outside_of_jit_traces_and_compiles_nothing(rng, monkeypatch, transformed):
     traced, written = [], []
 
     def function(x):
@@ -457,7 +457,7 @@ def test_called_again_outside_of_jit_nothing_is_traced_or_compiled_again(rng, mo
     assert len(traced) > first[0] and len(written) > first[1]
 
 
-def test_arguments_that_are_no_arrays_are_told_apart():
+def test_equal_scalar_arguments_of_different_type_are_distinguished():
     x = jnp.arange(3)
     times = uk.per_member(lambda x, k: (x * k, type(k)))
     for k in (1, 1.0, True, 2, 1):
@@ -468,14 +468,14 @@ def test_arguments_that_are_no_arrays_are_told_apart():
     assert signs == [False, True]
 
 
-def test_what_has_no_hash_is_an_argument_and_a_result_too():
+def test_arguments_and_results_without_hash_are_accepted():
     found = uk.per_member(lambda x, names: (x[: len(names)], names, {"first": min(names)}))(jnp.ones(5), {"a", "b"})
     np.testing.assert_array_equal(found[0], jnp.ones(2))
     assert found[1:] == ({"a", "b"}, {"first": "a"})
 
 
-def test_values_of_another_batch_in_a_closure_are_never_those_of_an_earlier_call(rng):
-    """Each call has its own k, known to ``vmap`` or ``grad`` alone."""
+def test_each_call_uses_its_closure_values_and_not_those_of_an_earlier_call(rng):
+    """Each call has a different k, known only to ``vmap`` or ``grad``."""
 
     def total(q, k):
         return jax.vmap(lambda q, k: jnp.sum(uk.per_member(lambda q: jnp.sin(q) * k)(q)))(q, k)
@@ -487,7 +487,7 @@ def test_values_of_another_batch_in_a_closure_are_never_those_of_an_earlier_call
         np.testing.assert_allclose(slope, np.sin(q).sum(1), rtol=0, atol=CLOSE)
 
 
-def test_what_was_compiled_goes_with_the_function():
+def test_compiled_program_is_freed_with_its_function():
     def use():
         held = jnp.arange(3.0) + 1
         jax.vmap(uk.per_member(lambda x: jnp.sin(x * held)))(jnp.ones((BATCH, 3)))
@@ -498,23 +498,23 @@ def test_what_was_compiled_goes_with_the_function():
     assert [x() for x in held] == [None, None]
 
 
-def test_without_jit_it_is_the_function_itself(rng):
+def test_function_with_disable_jit_matches_numpy(rng):
     x = rng.normal(size=(BATCH, 3))
     with jax.disable_jit():
         found = jax.vmap(uk.per_member(jnp.sin))(x)
     np.testing.assert_allclose(found, np.sin(x), rtol=1e-15)
 
 
-def test_bits_of_whole_numbers_are_kept():
-    """1 is no neutral element of "and", as True is: k & 1 is the parity of k."""
+def test_bitwise_operations_on_integers_are_exact():
+    """1 is not the neutral element of "and" as True is: k & 1 is the parity of k."""
     k = np.arange(BATCH)
     found = jax.jit(jax.vmap(uk.per_member(lambda k: (k & 1, 1 & k, k | 1, k & 0, k | 0))))(k)
     for x, expected in zip(found, (k & 1, k & 1, k | 1, 0 * k, k), strict=True):
         np.testing.assert_array_equal(x, expected)
 
 
-def test_what_is_known_is_computed_as_by_jax():
-    """Reductions of nothing, quotients of whole numbers, choices and scattered entries of constants."""
+def test_constant_expressions_match_jax():
+    """Reductions of empty arrays, integer division, selections and scattered entries of constants."""
 
     def constants(x):
         none, k = jnp.zeros((2, 0)), jnp.array([7, -7, 6])
@@ -536,11 +536,11 @@ def test_what_is_known_is_computed_as_by_jax():
     agree(jax.jit(jax.vmap(uk.per_member(constants, strict=True)))(x), jax.vmap(constants)(x))
 
 
-# --- what a list of operations saves -------------------------------------------------------------------------------
+# --- simplification of the graph -----------------------------------------------------------------------------------
 
 
 def graph_of(function, *shapes):
-    """Its operations on the numbers of one member, and the results."""
+    """The graph of a function for one member, and its results."""
     graph = Graph(10_000, usual_only=False)
     jaxpr = jax.make_jaxpr(function)(*map(jnp.zeros, shapes))
     numbers = [graph.inputs(shape, np.dtype(float)) for shape in shapes]
@@ -553,7 +553,7 @@ def operations(function, *shapes):
     return [operation.name for operation in graph.operations if operation.name != "input"]
 
 
-def test_zeros_by_structure_cost_nothing():
+def test_structural_zeros_need_no_operations():
     def blocks(x, y):
         M = jax.scipy.linalg.block_diag(x, y)
         return M @ M
@@ -573,7 +573,7 @@ def test_zeros_by_structure_cost_nothing():
     ),
     ids=("x - x", "sums", "0 / x", "argmax", "argmin", "comparisons"),
 )
-def test_what_is_not_finite_is_the_same_in_small_and_large_batches(function):
+def test_non_finite_results_are_same_in_small_and_large_batches(function):
     values = np.array([0.0, -0.0, 1.0, -2.0, np.inf, -np.inf, np.nan])
     small, large = np.meshgrid(values, values), np.meshgrid(values, np.resize(values, BATCH))
     together = jax.jit(jax.vmap(uk.per_member(function)))
@@ -581,17 +581,17 @@ def test_what_is_not_finite_is_the_same_in_small_and_large_batches(function):
     np.testing.assert_array_equal(large[: len(small)], small)
 
 
-def test_no_angle_costs_nothing():
-    """Such as a matrix of the angles between links has on its diagonal."""
+def test_sine_and_cosine_of_zero_angle_need_no_operations():
+    """Such angles are on the diagonal of a matrix of the angles between links."""
     assert operations(lambda q: jnp.cos(q - q) + jnp.sin(q - q), (2,)) == ["sub", "sub"]
 
 
-def test_what_is_written_twice_is_done_once():
+def test_repeated_expression_is_computed_once():
     twice = operations(lambda x: x[0] * x[1] + jnp.exp(x[1] * x[0]) + jnp.exp(x[0] * x[1]), (2,))
     assert twice.count("mul") == twice.count("exp") == 1
 
 
-def test_one_angle_has_one_sine():
+def test_sine_and_cosine_of_one_angle_share_operations():
     one = operations(lambda x: jnp.sin(x[0]) + jnp.cos(x[0]), (1,))
     many = operations(lambda x: jnp.sin(x[0]) + jnp.cos(x[0]) + jnp.cos(-x[0]) - jnp.sin(x[0]) * jnp.sin(-x[0]), (1,))
     assert len(many) <= len(one) + 6
@@ -601,8 +601,9 @@ def test_one_angle_has_one_sine():
 
 
 @pytest.mark.parametrize(("dtype", "roundings"), (("float64", 1.0), ("float32", 1.5)))
-def test_sine_and_cosine_are_right_to_a_rounding(rng, dtype, roundings):
-    """Near their zeros to a thousandth of the angle's own rounding: a careless reduction loses every digit there."""
+def test_sine_and_cosine_are_accurate_to_rounding(rng, dtype, roundings):
+    """Near their zeros to a thousandth of the rounding error of the angle. A simple reduction would lose all digits
+    there."""
     quarters = np.arange(-64, 64) * np.pi / 2
     x = np.concatenate([rng.uniform(-8, 8, 500), rng.uniform(-500, 500, 500), quarters, [0.0, -0.0, 1e-300, 1e-9]])
     x = x.astype(dtype)
@@ -615,14 +616,14 @@ def test_sine_and_cosine_are_right_to_a_rounding(rng, dtype, roundings):
             assert np.max(error / (np.spacing(np.abs(nearest)) + 1e-3 * np.spacing(np.abs(x)))) < roundings
 
 
-def test_angles_without_end_are_those_of_jax():
+def test_sine_and_cosine_of_huge_and_non_finite_angles_match_jax():
     x = np.array([1e9, -3e12, np.inf, -np.inf, np.nan] * 30)
     found = jax.jit(jax.vmap(uk.per_member(lambda x: (jnp.sin(x), jnp.cos(x)))))(x)
     np.testing.assert_allclose(found, (jnp.sin(x), jnp.cos(x)), rtol=1e-15)
 
 
-def test_a_power_is_of_the_type_of_what_is_raised():
-    """Not of its exponent's, an integer of JAX."""
+def test_power_has_type_of_its_base():
+    """Not that of its exponent, an integer array."""
     powers = lambda x, n: (x**n, 2 * (x**n).astype(int))
     x, n = jnp.linspace(1, 2, 300), jnp.asarray(3)
     value, whole = jax.jit(jax.vmap(uk.per_member(powers, strict=True), in_axes=(0, None)))(x, n)
@@ -630,8 +631,8 @@ def test_a_power_is_of_the_type_of_what_is_raised():
     np.testing.assert_array_equal(whole, 2 * np.floor(np.asarray(x) ** 3 + 1e-13))
 
 
-def test_entries_are_combined_where_they_are_scattered(rng):
-    """At places that are known, and at those that are computed; repeated ones too."""
+def test_scatter_operations_match_jax(rng):
+    """At constant and at computed indices, also repeated ones."""
 
     def scattered(x):
         known, found = np.array([0, 2, 2]), jnp.floor(3 * x[:2]).astype(int)

@@ -1,4 +1,4 @@
-"""The order of a kernel's operations: each that is possible gives the same, the best keeps few values waiting."""
+"""The order of the operations of a kernel: it changes no result, and few values are alive at a time."""
 
 import jax
 import jax.numpy as jnp
@@ -12,7 +12,7 @@ from ukjax._kernel.llvm.schedule import alive, scheduled
 
 
 def scattered(rng, count):
-    """Chains that are noted side by side, link after link, and summed up at the end."""
+    """Chains of operations, with the links of all chains in turn, and the sum of their ends."""
     graph = Graph(10**6, True)
     one = graph.input(np.dtype(float))
     ends = [graph.apply("mul", (one, np.float64(k + 2))) for k in range(count)]
@@ -25,11 +25,11 @@ def scattered(rng, count):
 
 
 def noted(graph):
-    """All operations in the order in which they were noted, and their operands."""
+    """All operations in the order of the graph, with their operands."""
     return {i: operation.operands for i, operation in enumerate(graph.operations)}
 
 
-def test_few_values_wait(rng):
+def test_schedule_has_few_values_alive(rng):
     graph, results = scattered(rng, 40)
     needed = noted(graph)
     order = scheduled(needed, results)
@@ -41,7 +41,7 @@ def test_few_values_wait(rng):
         done.add(i)
 
 
-def test_what_is_alive_is_counted():
+def test_alive_counts_values_that_are_still_needed():
     graph = Graph(100, True)
     a, b = (graph.input(np.dtype(float)) for _ in range(2))
     c = graph.apply("mul", (a, b))

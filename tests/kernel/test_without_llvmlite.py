@@ -1,4 +1,4 @@
-"""Where there is no llvmlite: the same results, and one warning."""
+"""Without llvmlite: the same results, and one warning."""
 
 import json
 import os
@@ -34,7 +34,7 @@ print(json.dumps([{name: x.tolist() for name, x in found.items()}, [str(x.messag
 
 
 def results():
-    """A motion, a batch, a derivative, and a function of one's own."""
+    """A motion, a batch, a derivative, and a function of the user."""
     first = MANY[0][0], MANY[1][-1]
     end = lambda speed: uk.simulate(Pendulum(), first[0], speed * first[1], TS, dt=0.05, solver=uk.RungeKutta4()).q[-1]
     found = {
@@ -46,7 +46,7 @@ def results():
     return {name: np.asarray(x) for name, x in found.items()}
 
 
-def test_results_are_the_same_and_it_is_said_once():
+def test_without_llvmlite_results_agree_and_one_warning_is_given():
     run = [sys.executable, "-c", SCRIPT]
     done = subprocess.run(run, capture_output=True, text=True, cwd=Path(__file__).parents[2], env=os.environ)
     assert done.returncode == 0, done.stderr

@@ -1,4 +1,4 @@
-"""Accelerations at given states, of one or of many at once."""
+"""Accelerations at one state or at a batch of states."""
 
 import jax
 import jax.numpy as jnp
@@ -31,7 +31,7 @@ def close(found, expected, tolerance=1e-12):
     np.testing.assert_allclose(found, expected, rtol=0, atol=tolerance * np.max(np.abs(expected)))
 
 
-def test_many_are_as_the_formula_gives_each(rng):
+def test_accelerations_of_single_states_and_batches_match_formula(rng):
     case, members = three_chains(), 3
     q, v = states(case, members, rng)
     found = uk.acceleration(case.system, 0.0, q, v)
@@ -41,14 +41,14 @@ def test_many_are_as_the_formula_gives_each(rng):
         close(uk.acceleration(case.system, 0.0, q[i], v[i]), found[i])
 
 
-def test_each_has_its_time():
+def test_batch_accepts_one_time_per_state():
     swept = uk.System(uk.MassForce(np.eye(2), np.zeros(2)), uk.Holonomic(lambda t, q: q[0] - t**3))
     found = uk.acceleration(swept, [0.0, 1.0, 2.0], np.zeros((3, 2)), np.zeros(2))
     np.testing.assert_allclose(found, [[0, 0], [6, 0], [12, 0]], atol=1e-14)
 
 
-def test_a_member_that_needs_another_method_changes_nothing_for_the_others(rng):
-    """One of many passes a pose where the rows depend on each other."""
+def test_state_with_dependent_rows_does_not_change_other_states(rng):
+    """At one state of the batch the rows are linearly dependent."""
     case = four_bars_by_energies(1)
     q, v = states(case, 200, rng)
     alone = uk.acceleration(case.system, 0.0, q, v)
@@ -60,7 +60,7 @@ def test_a_member_that_needs_another_method_changes_nothing_for_the_others(rng):
 
 
 @pytest.mark.parametrize("members", (None, 40))
-def test_large_systems_go_along_their_band(members, rng, monkeypatch):
+def test_large_system_uses_banded_solver_and_computes_band_once(members, rng, monkeypatch):
     case = four_bars_by_energies(2)
     q, v = states(case, members or 1, rng)
     q, v = (q, v) if members else (q[0], v[0])
@@ -76,10 +76,10 @@ def test_large_systems_go_along_their_band(members, rng, monkeypatch):
     assert looked
     count = len(looked)
     close(uk.acceleration(case.system, 0.0, q, 2 * v), uk.acceleration(case.system, 0.0, q, 2 * v, method="kkt"), 1e-11)
-    assert len(looked) == count  # the band is found once
+    assert len(looked) == count  # the band is computed once
 
 
-def test_forces_that_are_not_ideal_count_along_a_band(rng, monkeypatch):
+def test_banded_solver_includes_nonideal_forces(rng, monkeypatch):
     row = four_bars_by_energies(2)
     system = uk.System(row.system.dynamics, row.system.constraints, nonideal=lambda t, q, v: -0.5 * v)
     q, v = states(row, 3, rng)
@@ -91,7 +91,8 @@ def test_forces_that_are_not_ideal_count_along_a_band(rng, monkeypatch):
 
 
 class Swing(uk.AbstractSystem):
-    """Masses in a row, each bound to the next; the first also to the last where ``tie`` is not 0."""
+    """Eight unit masses. Each of the first four is coupled to the next, and the first to the last where ``tie`` is not
+    0."""
 
     tie: jax.Array
 
@@ -104,8 +105,8 @@ class Swing(uk.AbstractSystem):
         return (uk.Holonomic(lambda t, q: jnp.append(q[1:4] - q[:3] ** 2, self.tie * q[7] + q[0])),)
 
 
-def test_a_band_that_is_another_s_is_found_anew(rng, monkeypatch):
-    """Numbers of a model may be what makes entries vanish."""
+def test_band_is_recomputed_if_model_values_add_entries(rng, monkeypatch):
+    """Some entries of A vanish only for certain values of the model."""
     for name in ("MIN_BAND", "BAND_SHARE", "MIN_BAND_OF_SHORT_BATCH"):
         monkeypatch.setattr(limits, name, 1)
     sparsity._bands.clear()
@@ -120,7 +121,7 @@ def test_a_band_that_is_another_s_is_found_anew(rng, monkeypatch):
 
 
 class Skewed(uk.AbstractSystem):
-    """Masses in a row; no mass matrix where ``skew`` is not 0."""
+    """Coupled masses. The mass matrix is not symmetric where ``skew`` is not 0."""
 
     skew: jax.Array
     constraints = ()  # pyright: ignore
@@ -132,7 +133,7 @@ class Skewed(uk.AbstractSystem):
 
 
 @pytest.mark.parametrize("ask", ("acceleration", "simulate"))
-def test_what_is_no_mass_matrix_is_told_where_the_band_is_known(ask, rng, monkeypatch):
+def test_asymmetric_mass_matrix_is_error_with_cached_band(ask, rng, monkeypatch):
     for name in ("MIN_BAND", "MIN_BAND_OF_BATCH", "BAND_SHARE", "MIN_BAND_OF_SHORT_BATCH"):
         monkeypatch.setattr(limits, name, 1)
     sparsity._bands.clear()
@@ -161,7 +162,7 @@ def test_derivatives_and_transformations(rng):
     np.testing.assert_allclose(slope, between, rtol=1e-6, atol=1e-6 * np.max(np.abs(between)))
 
 
-def test_by_a_band_where_values_are_traced(rng):
+def test_sparse_acceleration_under_jit_needs_explicit_band(rng):
     case = four_bars_by_energies(6)
     q, v = states(case, 3, rng)
     terms = case.system(0.0, q[0], v[0])
@@ -172,7 +173,7 @@ def test_by_a_band_where_values_are_traced(rng):
         jax.jit(lambda q, v: uk.acceleration(case.system, 0.0, q, v, "sparse"))(q, v)
 
 
-def test_contradictions_are_told(rng):
+def test_contradictory_rows_give_warning(rng):
     free = uk.MassForce(np.eye(2), np.zeros(2))
     against = uk.AccelerationConstraint([[1.0, 0.0], [1.0, 0.0]], lambda t, q, v: jnp.stack([q[0], 0.0 * t]))
     q = np.array([[0.0, 0.0], [3.0, 0.0], [1.0, 0.0]])
@@ -201,6 +202,6 @@ def massless(count):
         ((0.0, np.array([[-1.0, 1], [1.0, 1]]), np.ones(2)), r"^M must be positive semidefinite for state 0"),
     ),
 )
-def test_what_makes_no_sense_is_refused(arguments, words):
+def test_invalid_arguments_are_errors(arguments, words):
     with pytest.raises(ValueError, match=words):
         uk.acceleration(massless(2), *arguments)

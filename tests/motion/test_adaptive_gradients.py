@@ -1,4 +1,4 @@
-"""The gradient of an adaptive motion, by ``jax.grad`` and nothing else."""
+"""Gradients of adaptive motions with ``jax.grad``."""
 
 from typing import Any, ClassVar
 
@@ -18,12 +18,12 @@ WEIGHTS = np.random.default_rng(3).normal(size=(4, 2))
 
 
 def looked_at(motion):
-    """Every sample's place and speed, mixed."""
+    """A scalar function of the positions and velocities at all samples."""
     return jnp.sum(WEIGHTS * motion.q) + jnp.sum(jnp.sin(WEIGHTS * motion.v))
 
 
 class Pushed(uk.AbstractSystem):
-    """A pendulum of some length under a constant horizontal push."""
+    """A pendulum of variable length under a constant horizontal force."""
 
     length: jax.Array
     push: jax.Array
@@ -51,18 +51,18 @@ def of_ts(x):
 
 
 def driven_by_time():
-    """A pendulum in its angle, shaken by a force, so that the time at which it starts is felt."""
+    """A pendulum with its angle as coordinate, under a force that depends on time."""
     return uk.System(uk.MassForce(np.eye(1), lambda t, q, v: jnp.sin(3 * t) - 9.81 * jnp.sin(q)))
 
 
-def test_it_is_that_of_differences():
-    """Derivatives by the model and by the start."""
+def test_gradient_by_model_and_start_matches_finite_differences():
+    """Derivatives with respect to the model and the initial state."""
     at = np.array([0.1, 0.2, -1.4, 0.3])
     assert_is_that_of_differences(of_model_and_start, at, jax.grad(of_model_and_start)(jnp.asarray(at)))
 
 
 @pytest.mark.slow
-def test_of_the_times_it_is_that_of_differences():
+def test_gradient_by_sample_times_matches_finite_differences():
     at = np.array([0.1, 0.2])
     assert_is_that_of_differences(of_ts, at, jax.grad(of_ts)(jnp.asarray(at)))
 
@@ -76,8 +76,8 @@ def assert_is_that_of_differences(function, at, gradient):
         assert gradient[i] == pytest.approx(slope, rel=1e-8, abs=1e-8)
 
 
-def test_by_the_times_it_is_the_speed():
-    """∂q(tₖ)/∂tₖ = v(tₖ), and a motion that does not know the time only moves with ts[0]."""
+def test_derivative_of_position_by_sample_time_is_velocity():
+    """∂q(tₖ)/∂tₖ = v(tₖ). For an autonomous system, ∂q(tₖ)/∂t₀ = −v(tₖ)."""
     start = [-1.0, 0.0], [0.0, 0.0]
     motion = uk.simulate(Pendulum(), *start, TS, **TIGHT)
     found = jax.grad(lambda ts: jnp.sum(WEIGHTS * uk.simulate(Pendulum(), *start, ts, **TIGHT).q))(jnp.asarray(TS))
@@ -86,13 +86,13 @@ def test_by_the_times_it_is_the_speed():
     assert float(found[0]) == pytest.approx(-speeds[1:].sum(), abs=1e-9)
 
 
-def test_a_jacobian_is_its_rows():
+def test_jacrev_matches_gradient_of_each_component():
     end = lambda v: uk.simulate(Pendulum(), [-1.0, 0.0], jnp.array([0.0, 1.0]) * v, TS).q[-1]
     rows = [jax.grad(lambda v, i=i: end(v)[i])(0.5) for i in range(2)]
     np.testing.assert_allclose(jax.jacrev(end)(0.5), rows, rtol=0, atol=1e-10)
 
 
-def test_redundant_rows_and_singular_masses_have_gradients_too():
+def test_gradient_with_redundant_rows_matches_gradient_without():
     rod = lambda v, copies: uk.simulate(Pendulum(copies=copies), [-1.0, 0.0], jnp.array([0.0, 1.0]) * v, TS, **TIGHT).q[
         -1, 1
     ]
@@ -103,14 +103,14 @@ def test_redundant_rows_and_singular_masses_have_gradients_too():
 
 @pytest.fixture
 def short_pieces(monkeypatch):
-    """The host looks on after every seven steps."""
+    """Each call of the compiled program takes at most seven steps."""
     jax.clear_caches()
     monkeypatch.setattr(single, "STEPS_PER_CALL", 7)
     yield
     jax.clear_caches()
 
 
-def test_a_motion_in_many_pieces_is_the_same(request):
+def test_motion_in_several_calls_of_program_matches_one_call(request):
     speed = jnp.array(0.5)
     ask = lambda v: uk.simulate(driven_by_time(), [-1.0], v[None], TS, rtol=1e-9)
     whole, gradient_of_whole = ask(speed), jax.grad(lambda v: looked_at(ask(v)))(speed)
@@ -118,7 +118,7 @@ def test_a_motion_in_many_pieces_is_the_same(request):
     request.getfixturevalue("short_pieces")
     request.getfixturevalue("monkeypatch").setattr(single, "_piece", lambda *given: pieces.append(1) or run(*given))
     motion = ask(speed)
-    assert 2 < len(pieces) <= -(-(int(whole.steps) + 1) // 7)  # a step that is not accepted is none of a piece
+    assert 2 < len(pieces) <= -(-(int(whole.steps) + 1) // 7)  # rejected steps are not counted
     np.testing.assert_allclose(motion.q, whole.q, rtol=0, atol=1e-13)
     np.testing.assert_allclose(motion.v, whole.v, rtol=0, atol=1e-13)
     assert int(motion.steps) == int(whole.steps)

@@ -1,4 +1,4 @@
-"""Many motions at once: each is what it would be alone, whatever the others do."""
+"""Batches of motions: each member has the same motion as alone."""
 
 import diffrax as dfx
 import jax
@@ -11,12 +11,12 @@ import ukjax as uk
 
 from ..mechanisms import GRAVITY, Pendulum, redundant_only_on_the_constraint
 
-BATCH = 300  # in blocks where there are two cores, in lanes that are refilled
+BATCH = 300  # several blocks on two cores, and lanes that are refilled
 TS = np.array([0.0, 0.3, 1.0])
 
 
 def released(angles):
-    """Pendulums at rest, ``angles`` from hanging."""
+    """Pendulums at rest at these angles from the downward vertical."""
     angles = np.asarray(angles)
     return np.stack([np.sin(angles), -np.cos(angles)], axis=-1), np.zeros((len(angles), 2))
 
@@ -45,7 +45,7 @@ def fixed(angles):
 
 
 @pytest.mark.parametrize(("kind", "close"), (("adaptive", 1e-8), ("fixed", 1e-10)))
-def test_every_member_has_its_own_motion(request, angles, kind, close):
+def test_each_member_matches_elliptic_functions(request, angles, kind, close):
     motion = request.getfixturevalue(kind)
     expected = np.stack([exact(angle, TS) for angle in angles])
     np.testing.assert_allclose(motion.q, expected, rtol=0, atol=close)
@@ -54,14 +54,14 @@ def test_every_member_has_its_own_motion(request, angles, kind, close):
     np.testing.assert_allclose(motion.energy, motion.energy[:, :1] + np.zeros(3), rtol=0, atol=100 * close)
 
 
-def test_every_member_takes_as_many_steps_as_it_needs(adaptive, angles):
+def test_adaptive_step_count_of_member_does_not_depend_on_batch(adaptive, angles):
     steps = np.asarray(adaptive.steps)
     assert steps[np.argmin(angles)] < steps[np.argmax(angles)] / 1.3
     again = uk.simulate(Pendulum(), *released(angles[:140]), TS, rtol=1e-10, atol=1e-10)
     np.testing.assert_array_equal(again.steps, steps[:140])
 
 
-def test_fixed_steps_are_even_between_samples(fixed):
+def test_fixed_steps_are_equal_between_samples(fixed):
     np.testing.assert_array_equal(fixed.steps, 1000)
     uneven = uk.simulate(Pendulum(), *released([0.5, 1.0]), [0.0, 0.025, 0.1], dt=0.01, solver=uk.RungeKutta4())
     np.testing.assert_array_equal(uneven.steps, 3 + 8)
@@ -75,8 +75,8 @@ def test_runge_kutta_4_is_of_order_four():
     assert 12 < errors[0] / errors[1] < 20
 
 
-def test_runge_kutta_4_is_the_textbook_s():
-    """On one step of a free particle in a field, by hand."""
+def test_one_runge_kutta_4_step_matches_formula():
+    """One step of a free particle in a force field, against the formula in NumPy."""
     field = lambda t, q: np.array([np.sin(q[1]) + t, -q[0]])
     dynamics = uk.MassForce(jnp.eye(2), lambda t, q, v: jnp.stack([jnp.sin(q[1]) + t, -q[0]]))
     q, v, h = np.array([0.3, 0.5]), np.array([-0.2, 0.4]), 0.5
@@ -91,15 +91,15 @@ def test_runge_kutta_4_is_the_textbook_s():
     np.testing.assert_allclose(motion.v[-1], v + h / 6 * (a1 + 2 * a2 + 2 * a3 + a4), rtol=0, atol=1e-15)
 
 
-def test_a_solver_without_error_estimate_asks_for_dt():
+def test_solver_without_error_estimate_needs_dt():
     q0, v0 = released([1.0])
     with pytest.raises(ValueError, match="RungeKutta4 does not estimate its error.*give dt"):
         uk.simulate(Pendulum(), q0[0], v0[0], TS, solver=uk.RungeKutta4())
 
 
 @pytest.mark.parametrize("steps", ({"dt": 0.01}, {"rtol": 1e-8, "atol": 1e-8}))
-def test_a_member_that_fails_is_named_and_harms_no_other(steps):
-    """A force that is not finite once the particle has gone past x = 1."""
+def test_failed_member_is_named_and_does_not_change_others(steps):
+    """The force is not finite where x > 1."""
     force = lambda t, q, v: jnp.array([0.0, -1.0]) * jnp.sqrt(1 - q[0])
     system = uk.System(uk.MassForce(jnp.eye(2), force), uk.Holonomic(lambda t, q: q[1]))
     q0 = np.zeros((BATCH, 2))
@@ -114,7 +114,7 @@ def test_a_member_that_fails_is_named_and_harms_no_other(steps):
     assert np.isfinite(motion.q[7, 0]).all() and np.isnan(motion.q[7, -1]).all()
 
 
-def test_too_few_steps_stop_only_those_who_need_more(angles, adaptive):
+def test_max_steps_stops_only_members_that_need_more(angles, adaptive):
     most = int(np.median(np.asarray(adaptive.steps)))
     motion = uk.simulate(Pendulum(), *released(angles), TS, rtol=1e-10, atol=1e-10, max_steps=most, throw=False)
     np.testing.assert_array_equal(motion.finished, np.asarray(adaptive.steps) <= most)
@@ -122,7 +122,7 @@ def test_too_few_steps_stop_only_those_who_need_more(angles, adaptive):
     np.testing.assert_array_equal(np.asarray(motion.q)[done], np.asarray(adaptive.q)[done])
 
 
-def test_redundant_rows_of_a_whole_batch():
+def test_batch_with_redundant_rows_matches_single_motion():
     system, (q0, v0) = redundant_only_on_the_constraint(), (x[0] for x in released([1.5]))
     together = uk.simulate(system, np.tile(q0, (BATCH, 1)), np.tile(v0, (BATCH, 1)), TS, dt=5e-3)
     alone = uk.simulate(system, q0, v0, TS, dt=5e-3)
@@ -130,7 +130,7 @@ def test_redundant_rows_of_a_whole_batch():
     np.testing.assert_array_equal(together.rank, 1)
 
 
-def test_under_jit_fixed_steps_are_the_same(angles, fixed):
+def test_fixed_steps_under_jit_match_eager(angles, fixed):
     @jax.jit
     def end(q0, v0):
         return uk.simulate(Pendulum(), q0, v0, TS, dt=1e-3, solver=uk.RungeKutta4()).q
@@ -139,11 +139,11 @@ def test_under_jit_fixed_steps_are_the_same(angles, fixed):
 
 
 @pytest.mark.slow
-def test_gradient_of_a_batch_is_that_of_its_members():
+def test_gradient_of_batch_is_sum_of_gradients_of_members():
     q0, v0 = released(np.array([0.2, 1.4]))
 
     def total(length, q0, v0):
-        # off the constraints for other lengths than 1, so that b alone keeps the circle
+        # without drift correction, so that only b enforces the length
         start = Pendulum(length=length), q0 * length, v0
         end = uk.simulate(*start, TS, dt=0.02, solver=uk.RungeKutta4(), drift="none").q
         return jnp.sum(end[..., -1, :] ** 2 * jnp.array([1.0, 2.0]))
@@ -157,7 +157,7 @@ def test_gradient_of_a_batch_is_that_of_its_members():
 
 
 @pytest.mark.slow
-def test_implicit_solvers_take_a_batch():
+def test_implicit_solver_accepts_batch():
     angles = np.array([0.5, 1.0])
     pendulum = uk.System(uk.MassForce(np.eye(1), lambda t, q, v: -GRAVITY * jnp.sin(q)))
     found = uk.simulate(pendulum, angles[:, None], [0.0], [0.0, 0.2], solver=dfx.Kvaerno5(), rtol=1e-8, atol=1e-8)
@@ -166,8 +166,8 @@ def test_implicit_solvers_take_a_batch():
 
 
 @pytest.mark.slow
-def test_a_thousand_calls_never_hang():
-    """Batches of the default method, again and again, from two threads at once: nothing of LAPACK's is in them."""
+def test_thousand_calls_from_two_threads_do_not_hang():
+    """Batches with the default method, called repeatedly from two threads. They contain no call of LAPACK."""
     from concurrent.futures import ThreadPoolExecutor
 
     rng = np.random.default_rng(0)
@@ -180,8 +180,8 @@ def test_a_thousand_calls_never_hang():
 
 
 @pytest.mark.parametrize("spoil", ("redundant row", "singular mass", "no mass matrix"))
-def test_a_doubtful_member_changes_no_bit_of_the_others(rng, spoil):
-    """Of accelerations written out for a batch, where the rare way is another program, which rounds otherwise."""
+def test_member_that_needs_fallback_changes_no_bit_of_others(rng, spoil):
+    """Accelerations of a batch. The fallback is another program, with other rounding errors."""
     n, m, doubtful = 6, 4, 5
     B = rng.normal(size=(BATCH, n, n))
     M, A = B @ np.swapaxes(B, 1, 2) + np.eye(n), rng.normal(size=(BATCH, m, n))

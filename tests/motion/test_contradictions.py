@@ -1,4 +1,5 @@
-"""Constraints that contradict each other: a motion meets them as nearly as can be, and says so by whatever door."""
+"""Constraints that contradict each other: the motion satisfies them as closely as possible and reports the
+contradiction."""
 
 from typing import Any
 
@@ -18,20 +19,20 @@ FALL = uk.MassForce(np.eye(2), np.array([0.0, -9.81]))
 
 
 def between(*gains, row=1.0):
-    """A wall holds x at 0, a pusher at PUSH t²/2: the nearest acceleration is PUSH/2, and so x = PUSH t²/4."""
+    """One row sets x = 0, the other x = PUSH t²/2: the least-squares acceleration is PUSH/2, and so x = PUSH t²/4."""
     wall = uk.Holonomic(lambda t, q: row * q[:1], *gains, name="wall")
     pusher = uk.Holonomic(lambda t, q: row * (q[:1] - PUSH * t**2 / 2), *gains, name="pusher")
     return uk.System(FALL, [wall, pusher])
 
 
 def shoved():
-    """The same as rows of accelerations, which nobody can project onto."""
+    """The same as acceleration constraints, for which there is no projection."""
     wall, pusher = (uk.AccelerationConstraint([[1.0, 0.0]], [b], name=n) for b, n in ((0.0, "wall"), (PUSH, "pusher")))
     return uk.System(FALL, [wall, pusher])
 
 
 def agreed(t, q, v):
-    """The same as bare matrices."""
+    """The same as a function that returns the matrices."""
     A = jnp.array([[1.0, 0.0], [2.0, 0.0]])
     return uk.Terms(jnp.eye(2), jnp.array([0.0, -9.81]), A, jnp.array([0.0, 2 * PUSH]))
 
@@ -39,7 +40,7 @@ def agreed(t, q, v):
 EVEN_OR_ADAPTIVE = [{"dt": 0.05}, pytest.param({}, marks=pytest.mark.slow)]
 
 
-def test_a_motion_between_contradictory_constraints_is_an_error():
+def test_contradictory_constraints_are_an_error_in_a_batch():
     at = np.zeros((2, 2))
     how: dict[str, Any] = {"dt": 0.05}
     with pytest.raises(uk.SimulationError, match=r"contradict each other at t = 0 s: 'wall' and 'pusher'\. .* by 0\.1"):
@@ -68,20 +69,20 @@ def test_a_motion_between_contradictory_constraints_is_an_error():
     ),
     ids=["accelerations", "matrices", "Baumgarte", "small rows", "event"],
 )
-def test_whatever_the_rows_are_written_as(model, how: dict[str, Any], which):
+def test_contradiction_is_found_for_any_kind_and_scaling_of_rows(model, how: dict[str, Any], which):
     with pytest.raises(uk.SimulationError, match=f"contradict each other at t = 0 s: {which}"):
         uk.simulate(model, REST, REST, TS, **how)
 
 
 @pytest.mark.parametrize(("how", "members"), [({"dt": 0.05}, (2,)), ({}, ())], ids=["even", "adaptive"])
-def test_a_contradiction_is_known_under_jit(how, members):
+def test_result_under_jit_reports_contradiction(how, members):
     ended = jax.jit(lambda q: uk.simulate(between(), q, 0 * q, TS, drift="none", **how).result)
     assert np.all(np.asarray(ended(jnp.zeros((*members, 2)))) == INCONSISTENT)
 
 
 @pytest.mark.parametrize("how", EVEN_OR_ADAPTIVE, ids=["even", "adaptive"])
-def test_only_the_member_that_meets_one_says_so(how):
-    """A wall and a pusher that begins where y is above 0."""
+def test_contradiction_is_reported_only_for_affected_member(how):
+    """The second constraint contradicts the first where y > 0."""
     wall = uk.AccelerationConstraint([[1.0, 0.0]], [0.0], name="wall")
     pusher = uk.AccelerationConstraint([[1.0, 0.0]], lambda t, q, v: jnp.where(q[1:] > 0, PUSH, 0.0), name="pusher")
     model = uk.System(uk.MassForce(np.eye(2), np.zeros(2)), [wall, pusher])
@@ -90,8 +91,9 @@ def test_only_the_member_that_meets_one_says_so(how):
     np.testing.assert_array_equal(motion.result, [FINISHED, INCONSISTENT, FINISHED])
 
 
-def test_redundant_rows_that_agree_are_no_contradiction():
-    """Nor if Baumgarte's gains correct a violation, each a little otherwise: a rod's length, and its square."""
+def test_consistent_redundant_rows_are_not_a_contradiction():
+    """Also where Baumgarte's gains correct a violation differently in each row: a rod by its length, and by its
+    square."""
     gains = uk.critically_damped(5.0)
     rods = [
         uk.Holonomic(lambda t, q: q @ q - 1, *gains, name="square"),
@@ -107,8 +109,8 @@ def test_redundant_rows_that_agree_are_no_contradiction():
 
 
 @pytest.mark.parametrize("drift", ("none", "projection"))
-def test_a_state_remembers_that_a_step_failed(drift):
-    """The pusher stops before the second step, which by itself is a good one."""
+def test_state_retains_failure_of_earlier_step(drift):
+    """The contradiction ends before the second step. A new state takes that step without failure."""
     wall = uk.Holonomic(lambda t, q: q[:1], name="wall")
     pusher = uk.Holonomic(lambda t, q: q[:1] - jnp.where(t < 0.15, PUSH * t**2 / 2, q[:1]), name="pusher")
     model = uk.System(FALL, [wall, pusher])
@@ -122,7 +124,7 @@ def test_a_state_remembers_that_a_step_failed(drift):
     assert fresh.reason[0] == "reached its last time"
 
 
-def test_a_state_remembers_what_was_no_number():
+def test_state_retains_non_finite_result():
     blown = uk.System(uk.MassForce(np.eye(1), lambda t, q, v: jnp.where(t < 0.1, jnp.nan, 0 * q)), ())
     state = uk.step(blown, uk.initial_state(blown, [0.1], [0.0]), 0.1)
     assert state.reason == uk.step(blown, state, 0.1).reason == "met a number that is not finite"

@@ -1,4 +1,4 @@
-"""Joints that dry friction holds, and that creep."""
+"""Creep of joints at rest under dry friction."""
 
 import re
 import warnings
@@ -13,14 +13,14 @@ LOAD = MASS * 9.81 * ARM
 
 
 def finger(**how):
-    """Level, on a knuckle whose friction is larger than the torque of its weight."""
+    """A horizontal link. The friction of its joint is larger than the torque of its weight."""
     body = uk.Body(MASS, inertia=[1e-6] * 3)
     joint = uk.joints.Revolute("ground", "tip", axis=[0, 1, 0], to=[-ARM, 0, 0], friction=FRICTION, **how)
     return uk.Mechanism({"tip": body}, {"knuckle": joint})
 
 
-def test_a_joint_that_friction_should_hold_says_how_far_it_crept():
-    """At the rate at which the friction is as large as the load: creep · artanh(load / friction)."""
+def test_creep_warning_gives_distance_of_creep():
+    """At the rate of creep, friction equals the load: creep · artanh(load / friction)."""
     width = 0.05
     exact = width * np.arctanh(LOAD / FRICTION) * 0.2
     with pytest.warns(
@@ -33,13 +33,13 @@ def test_a_joint_that_friction_should_hold_says_how_far_it_crept():
 
 
 def number(text, warning):
-    """The number that stands behind a text in a warning."""
+    """The number that follows this text in a warning."""
     found = re.search(text + r"([-+.e\d]+)", str(warning.message))
     assert found, warning.message
     return float(found[1].rstrip("."))
 
 
-def test_steps_that_are_too_long_for_friction_are_told_and_those_that_are_not():
+def test_warning_for_too_long_steps_gives_suitable_step():
     ts = np.linspace(0, 0.05, 11)
     too_long = r"'knuckle' is held .* steps of dt = 0\.001 s are too long for its friction"
     with pytest.warns(UserWarning, match=too_long) as told:
@@ -54,15 +54,16 @@ SLOPE, WEIGHT = np.pi / 6, 2 * 9.81
 
 
 def block(friction, **how):
-    """On an incline, of 2 kg."""
+    """A block of 2 kg on an incline."""
     downhill = [np.cos(SLOPE), 0, -np.sin(SLOPE)]
     slide = uk.joints.Prismatic("ground", "block", axis=downhill, friction=friction, **how)
     return uk.Mechanism({"block": uk.Body(2.0, inertia=[1.0] * 3)}, {"slide": slide})
 
 
 @pytest.mark.parametrize("absolute", (False, pytest.param(True, marks=pytest.mark.slow)), ids=("joint", "absolute"))
-def test_a_block_on_an_incline_says_which_creep_holds_it(absolute):
-    """By default it creeps by 1e-3 m/s artanh(load / friction); with what the warning says it is not told any more."""
+def test_creep_warning_gives_suitable_creep_for_block_on_incline(absolute):
+    """By default the block creeps at 1e-3 m/s artanh(load / friction). With the creep from the warning, no warning
+    follows."""
     friction, ts = 12.0, np.linspace(0, 2.0, 21)
     exact = 1e-3 * np.arctanh(WEIGHT * np.sin(SLOPE) / friction) * ts[-1]
 
@@ -81,8 +82,8 @@ def test_a_block_on_an_incline_says_which_creep_holds_it(absolute):
         assert crept(made(creep=creep)) == pytest.approx(exact * creep / 1e-3, rel=0.01)
 
 
-def test_a_block_slides_as_coulomb_says_and_loses_what_friction_takes():
-    """a = g sin α − f / m; the energy lost is f times the way."""
+def test_sliding_block_matches_coulomb_friction_and_energy_loss():
+    """a = g sin α − f / m; the energy loss is f times the distance."""
     friction = 6.0
     model = block(friction)
     found = uk.simulate(model, [0.0], [0.2], [0.0, 1.0])
@@ -92,9 +93,9 @@ def test_a_block_slides_as_coulomb_says_and_loses_what_friction_takes():
     assert energy[0] - energy[-1] == pytest.approx(friction * way, rel=1e-7)
 
 
-def test_a_spring_swings_until_friction_holds_it():
-    """m = k = f = 1 from x = 12, v = 6: around 1 and −1 in turn, and at rest in 15 − √205 from t = atan2(6, 13) + 7π
-    on."""
+def test_oscillator_with_dry_friction_stops_at_exact_time_and_position():
+    """m = k = f = 1 from x = 12, v = 6: half cycles about 1 and −1 in turn, then rest at 15 − √205 from t = atan2(6,
+    13) + 7π."""
     slide = uk.joints.Prismatic("ground", "block", axis="x", stiffness=1.0, friction=1.0)
     model = uk.Mechanism({"block": uk.Body(1.0, inertia=[1.0] * 3)}, {"slide": slide})
     rests = np.arctan2(6, 13) + 7 * np.pi
@@ -119,14 +120,14 @@ AROUND = {"left": 0.8, "middle": -0.8, "right": 0.8}
 @pytest.mark.parametrize(
     ("joints", "start", "name"), ((BALL, {}, "arm_wy"), (LOOP, AROUND, "last")), ids=("ball", "closes a loop")
 )
-def test_joints_of_all_kinds_are_told(joints, start, name):
+def test_creep_warning_for_spherical_joint_and_closed_loop(joints, start, name):
     bodies = {body: uk.Body(1.0, (0.1, 0, 0), inertia=[1e-2] * 3) for body in ("arm", "rod", "other")[: len(joints)]}
     model = uk.Mechanism(bodies, joints)
     with pytest.warns(UserWarning, match=f"'{name}' is held by dry friction and creeps"):
         uk.simulate(model, *model.start(start), np.linspace(0, 2.0, 21))
 
 
-def test_a_joint_that_slides_or_is_not_loaded_is_not_told():
+def test_no_creep_warning_for_sliding_or_unloaded_joint():
     level = uk.Mechanism(
         {"cart": uk.Body(1.0, inertia=[1.0] * 3)},
         {"rail": uk.joints.Prismatic("ground", "cart", axis=[1, 0, 0], friction=0.5, creep=0.01)},

@@ -1,4 +1,4 @@
-"""What happens to a violated constraint: it grows, is pulled back, or is removed."""
+"""Violations of constraints without correction, with Baumgarte's method and with projection."""
 
 from typing import Any
 
@@ -12,15 +12,15 @@ from ..mechanisms import Pendulum
 TIGHT: dict[str, Any] = {"rtol": 1e-11, "atol": 1e-11}
 
 
-def test_without_control_an_initial_rate_grows_linearly():
-    """φ̈ = 0 is all the equation keeps: φ = φ0 + t φ̇0, whatever the motion does."""
+def test_violation_grows_linearly_without_correction():
+    """The equation gives φ̈ = 0 only, and so φ = φ0 + t φ̇0 for any motion."""
     motion = uk.simulate(Pendulum(), [-1.001, 0.0], [0.01, 0.0], np.linspace(0, 3, 31), drift="none", **TIGHT)
     phi, rate = motion.residual[0, 0], motion.velocity_residual[0, 0]
     assert abs(float(rate)) > 0.01
     np.testing.assert_allclose(motion.residual[:, 0], phi + rate * motion.t, rtol=0, atol=1e-8)
 
 
-def test_critical_damping_decays_as_it_says():
+def test_critically_damped_violation_matches_closed_form():
     rate = 3.0
     alpha, beta = uk.critically_damped(rate)
     start = [-1.01, 0.0], [0.0, 0.5]
@@ -45,7 +45,7 @@ def test_projection_of_velocities_never_adds_energy(rng):
 
 
 @pytest.mark.parametrize("drift", ["projection", "none"])
-def test_only_projection_insists_on_a_consistent_start(drift):
+def test_only_projection_needs_consistent_start(drift):
     simulate = lambda: uk.simulate(Pendulum(beta=9.0, alpha=6.0), [-1.1, 0.0], [0.0, 0.0], [0.0, 3.0], drift=drift)
     if drift == "projection":
         with pytest.raises(ValueError, match="off the constraints"):

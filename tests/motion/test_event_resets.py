@@ -1,4 +1,4 @@
-"""Several events, events that only count, and resets, against closed forms."""
+"""Several events, events that do not end the motion, and resets, against closed forms."""
 
 # pyright: reportOptionalMemberAccess=false
 
@@ -56,7 +56,7 @@ def bounce(e, ts=TS, **options):
     return uk.simulate(BALL, [1.0], [0.0], ts, event=floor(e), **options)
 
 
-def test_a_ball_bounces_and_its_events_are_recorded():
+def test_times_and_states_of_bounces_are_recorded():
     motion = bounce(0.9)
     first = np.sqrt(1.8 / G)
     bounces = first * (1 + 2 * np.cumsum([0, 0.9, 0.81]))
@@ -69,7 +69,7 @@ def test_a_ball_bounces_and_its_events_are_recorded():
     assert repr(motion.events) == "EventHistory(floor: 3)"
 
 
-def test_impacts_that_accumulate_end_the_motion():
+def test_accumulating_impacts_end_motion():
     motion = bounce(0.9, jnp.array([0.0, 1.0, 9.0]), throw=False)
     assert int(motion.result) == ACCUMULATED
     np.testing.assert_allclose(motion.last[0], np.sqrt(1.8 / G) * 19, rtol=0, atol=1e-9)
@@ -79,12 +79,12 @@ def test_impacts_that_accumulate_end_the_motion():
 
 
 @pytest.mark.slow
-def test_forward_derivatives_contain_the_saltation_of_every_reset():
+def test_forward_derivatives_include_saltation_of_resets():
     np.testing.assert_allclose(jax.jacfwd(lambda e: bounce(e).q[1:, 0])(0.9), SLOPES, rtol=1e-12)
 
 
 @pytest.mark.slow
-def test_reverse_derivatives_do_too_in_a_batch_under_jit():
+def test_reverse_derivatives_of_jitted_batch_include_saltation_of_resets():
     of_batch = jax.jit(jax.vmap(jax.jacrev(lambda e: bounce(e).q[1:, 0])))(jnp.array([0.5, 0.7, 0.9]))
     np.testing.assert_allclose(of_batch[2], SLOPES, rtol=1e-12)
     for member, e in enumerate(("0.5", "0.7")):
@@ -93,7 +93,7 @@ def test_reverse_derivatives_do_too_in_a_batch_under_jit():
 
 
 def clock(kick, cycles):
-    """A damped pendulum that its escapement pushes each time it passes the middle to the right."""
+    """A damped linear pendulum. Its escapement adds ``kick`` to the velocity at each pass through zero to the right."""
     zeta = 0.05
     decay = float(np.exp(-2 * np.pi * zeta / np.sqrt(1 - zeta**2)))
     period = 2 * np.pi / np.sqrt(1 - zeta**2)
@@ -103,8 +103,8 @@ def clock(kick, cycles):
     return decay, period, uk.simulate(pendulum, [0.0], [-1.0], ts, event=push, rtol=1e-12, atol=1e-12)
 
 
-def test_a_clock_approaches_the_amplitude_of_its_escapement():
-    """The speed in the middle obeys v ← ρ v + kick: a limit cycle, as of van der Pol, in closed form."""
+def test_clock_approaches_limit_cycle_of_its_escapement():
+    """The velocity at zero obeys v ← ρ v + kick: a limit cycle in closed form."""
     decay, period, motion = clock(0.3, 12)
     np.testing.assert_allclose(motion.events.times("push")[:12], period * (np.arange(12) + 0.5), rtol=1e-11)
     first, limit = np.sqrt(decay) + 0.3, 0.3 / (1 - decay)
@@ -114,8 +114,8 @@ def test_a_clock_approaches_the_amplitude_of_its_escapement():
 
 
 @pytest.mark.slow
-def test_a_pendulum_counts_its_passes():
-    """From 2 rad, with a rod as a constraint. The period is Legendre's integral."""
+def test_events_count_passes_of_pendulum():
+    """From 2 rad, with the rod as a constraint. The period is Legendre's integral."""
     rod = uk.Holonomic(lambda t, q: q @ q - 1.0)
     pendulum = uk.System(uk.MassForce(jnp.eye(2), jnp.array([0.0, -G])), rod)
     sides = ("both", None), ("right", "rising"), ("left", "falling")
@@ -132,7 +132,7 @@ def test_a_pendulum_counts_its_passes():
     with pytest.raises(uk.InputError, match="there is no event 'lift'.*did you mean 'left'"):
         motion.events.times("lift")
 
-    # A velocity that the rod does not allow is projected; a place off the rod is refused.
+    # A velocity that violates the constraint is projected. A position that violates it is an error.
     wall = lambda reset: uk.Event(lambda t, q, v: q[0], "falling", reset=reset)
     stops = uk.simulate(pendulum, start, [0, 0], [0, 1.0], event=wall(lambda t, q, v: v * jnp.array([0.0, 1.0])))
     np.testing.assert_allclose(stops.q[-1], [0, -1], atol=1e-12)
@@ -140,7 +140,7 @@ def test_a_pendulum_counts_its_passes():
         uk.simulate(pendulum, start, [0, 0], [0, 1.0], event=wall(lambda t, q, v: (1.1 * q, v)))
 
 
-def test_events_are_counted_beside_contacts():
+def test_events_are_counted_together_with_contacts():
     floor = uk.Unilateral(lambda t, q: q[0], 0.5)
     ball = uk.System(uk.MassForce(jnp.eye(1), jnp.array([-G])), floor)
     high = uk.Event(lambda t, q, v: q[0] - 0.1, "rising", ends=False)
@@ -159,7 +159,7 @@ def test_turning_points_of_an_oscillator_are_counted(how):
     assert motion.events.counts.tolist() == [2, 2] and motion.steps < 200
 
 
-def test_mistakes_are_refused():
+def test_invalid_events_are_errors():
     event = lambda **options: uk.Event(lambda t, q, v: q[0], "falling", **options)
     run = lambda event, **options: uk.simulate(BALL, [1.0], [0.0], [0.0, 1.0], event=event, **options)
     with pytest.raises(uk.InputError, match="ends=True is not possible with a reset"):
@@ -181,13 +181,13 @@ def test_mistakes_are_refused():
             uk.simulate(BALL, [0.1], [speed], TS, event=floor(0.9))
 
 
-def test_an_event_that_is_no_number_ends_the_motion():
+def test_event_function_that_becomes_nan_ends_motion():
     root = uk.Event(lambda t, q, v: jnp.sqrt(q[0]) + 1, ends=False)
     motion = uk.simulate(BALL, [1.0], [0.0], [0.0, 1.0], event=root, throw=False, dt=0.25, solver=uk.RungeKutta4())
     assert int(motion.result) == EVENT_NAN
 
 
-def test_files_hold_the_events_of_a_batch(tmp_path):
+def test_events_of_batch_are_saved_and_loaded(tmp_path):
     starts = np.array([[1.0], [2.0]])
     motion = uk.simulate(BALL, starts, [0.0], TS, event=[floor(0.8), APEX])
     first = np.sqrt(2 * (starts[:, 0] - 0.1) / G)
@@ -201,7 +201,7 @@ def test_files_hold_the_events_of_a_batch(tmp_path):
 
 @pytest.mark.slow
 def test_derivatives_through_events_and_impacts_in_a_batch():
-    """A ball that bounces from 0 with e, and loses speed by the factor k where it passes 0.6 m upwards."""
+    """A ball bounces at 0 with coefficient e. Its velocity is multiplied by k where it passes 0.6 m upwards."""
     ts = jnp.array([0.0, 0.3, 1.0])
 
     def run(x):
@@ -228,6 +228,6 @@ def test_derivatives_through_events_and_impacts_in_a_batch():
     np.testing.assert_allclose(slope, difference, rtol=1e-7)
 
 
-def test_a_reset_belongs_to_its_event():
+def test_reset_as_argument_of_simulate_is_error():
     with pytest.raises(uk.InputError, match=r"write event=ukjax.Event\(function, reset=reset\)"):
         uk.simulate(BALL, [1.0], [0.0], TS, event=APEX, reset=Bounce(0.9))

@@ -1,4 +1,4 @@
-"""The usual method first, and what follows where it may be wrong: redundant rows, singular M, ranks that change."""
+"""The fast method, and its fallback for redundant rows, singular M and changes of rank."""
 
 from typing import Any
 
@@ -41,7 +41,7 @@ def top_start(omega):
 
 
 def top_exact(omega, t):
-    """It turns about its axis of symmetry, and with it about its angular momentum, each at a constant rate."""
+    """Rotation about the axis of symmetry and precession about the angular momentum, each at a constant rate."""
     momentum = np.array([J1, J1, J3]) * omega
 
     def quaternion(rate):
@@ -61,21 +61,21 @@ STEPS = pytest.mark.parametrize("how", (TIGHT, EVEN), ids=("adaptive", "even"))
 
 
 @STEPS
-def test_a_top_turns_as_it_should(how):
+def test_symmetric_top_matches_closed_form(how):
     motion = uk.simulate(top(), *top_start(OMEGA), TS, **how)
     np.testing.assert_allclose(motion.q, [top_exact(OMEGA, t) for t in TS], rtol=0, atol=1e-9)
     assert (np.asarray(motion.rank) == 1).all() and np.abs(motion.residual).max() < 1e-12
 
 
 @STEPS
-def test_a_rod_given_three_times_is_one_rod(how):
+def test_three_equal_rods_act_as_one(how):
     motion = uk.simulate(Pendulum(copies=3), LEVEL, REST, TS, **how)
     np.testing.assert_allclose(motion.q, pendulum_exact(TS), rtol=0, atol=1e-9)
     assert (np.asarray(motion.rank) == 1).all()
 
 
 def tied():
-    """A pendulum (x, y), and w that c ties to 0 unless c is 0 itself: then the row c w is nothing."""
+    """A pendulum (x, y), and the constraint c w = 0, whose row vanishes where the coordinate c is 0."""
     rod = uk.Holonomic(lambda t, q: q[:2] @ q[:2] - 1, name="rod")
     tie = uk.Holonomic(lambda t, q: q[3] * q[2], name="tie")
     return uk.System(uk.MassForce(np.eye(4), np.array([0, -GRAVITY, 0, 0])), [rod, tie])
@@ -87,7 +87,7 @@ def tied_starts(c):
 
 
 @pytest.mark.slow
-def test_one_redundant_member_changes_no_bit_of_the_others():
+def test_member_with_redundant_row_changes_no_bit_of_others():
     usual = uk.simulate(tied(), *tied_starts([1.0, 2.0, 1.0, 0.5]), TS, **TIGHT)
     mixed = uk.simulate(tied(), *tied_starts([1.0, 2.0, 0.0, 0.5]), TS, **TIGHT)
     others = np.array([0, 1, 3])
@@ -99,7 +99,7 @@ def test_one_redundant_member_changes_no_bit_of_the_others():
 
 
 @STEPS
-def test_it_is_decided_once_what_to_leave_out(how, monkeypatch):
+def test_redundant_rows_are_selected_once_per_motion(how, monkeypatch):
     asked, decide = [], policy.next_method
     tell = lambda *given, **how: asked.append(decide(*given, **how)) or asked[-1]
     for module in (single, policy):
@@ -111,7 +111,7 @@ def test_it_is_decided_once_what_to_leave_out(how, monkeypatch):
 
 @pytest.fixture
 def pieces(monkeypatch):
-    """What is asked of each piece of a motion."""
+    """The arguments of each call of the compiled program."""
     asked, run = [], single._piece
     monkeypatch.setattr(single, "_piece", lambda *given: asked.append(given) or run(*given))
     return asked
@@ -120,14 +120,15 @@ def pieces(monkeypatch):
 @pytest.mark.parametrize(
     ("copies", "expected"), ((3, 2), (4, 1)), ids=("fewer rows than coordinates", "as many rows as coordinates")
 )
-def test_rows_that_must_be_redundant_are_asked_before_the_first_step(pieces, copies, expected):
-    """Others once a step met them; and whether M is singular is asked with it."""
+def test_rank_is_checked_before_first_step_if_rows_are_as_many_as_coordinates(pieces, copies, expected):
+    """With fewer rows it is checked where a step meets dependent rows. Whether M is singular is checked at the same
+    time."""
     motion = uk.simulate(top(copies), *top_start(OMEGA), TS, **TIGHT)
     np.testing.assert_allclose(motion.q, [top_exact(OMEGA, t) for t in TS], rtol=0, atol=1e-9)
     assert len(pieces) == expected
 
 
-def test_independent_rows_that_let_nothing_move_are_usual(pieces):
+def test_fully_constrained_system_with_independent_rows_uses_fast_method(pieces):
     path = lambda t: jnp.stack([jnp.sin(t), jnp.cos(2 * t)])
     system = uk.System(
         uk.MassForce(lambda t, q: jnp.eye(2), lambda t, q, v: -q), uk.Holonomic(lambda t, q: q - path(t))
@@ -139,8 +140,8 @@ def test_independent_rows_that_let_nothing_move_are_usual(pieces):
 
 
 @pytest.mark.parametrize("how", ({}, {"dt": 0.01}), ids=("adaptive", "even"))
-def test_a_rank_that_changes_on_the_way(how):
-    """A four-bar falls through its flat pose, in one motion and as a batch."""
+def test_motion_through_change_of_rank_matches_closed_form(how):
+    """A four-bar passes its flat pose, alone and in a batch."""
     model, q0, v0, exact = four_bar()
     ts = np.linspace(0, 5, 11)
     expected = np.stack([exact(ts), np.full(11, np.pi / 2), exact(ts)], axis=-1)
@@ -151,7 +152,7 @@ def test_a_rank_that_changes_on_the_way(how):
 
 
 def heavy_then(spoiled):
-    """A pendulum (x, y), and z whose mass, or what it shares with x, is ``spoiled`` above z = 0.5."""
+    """A pendulum (x, y), and a coordinate z. Where z > 0.5, ``spoiled`` is added to the mass matrix."""
     rod = uk.Holonomic(lambda t, q: q[:2] @ q[:2] - 1, name="rod")
     above = lambda q: jnp.where(q[2] > 0.5, 1.0, 0.0)
     mass = lambda t, q: jnp.eye(3) + above(q) * jnp.asarray(spoiled)
@@ -172,15 +173,15 @@ SPOILED = (
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("spoiled", "how", "message"), SPOILED[:2], ids=("lopsided", "negative"))
-def test_a_mass_matrix_that_is_none_any_more_ends_the_motion(how, spoiled, message):
+def test_mass_matrix_that_becomes_invalid_ends_motion(how, spoiled, message):
     model, q0, v0 = heavy_then(spoiled), np.array([-1.0, 0.0, 0.0]), np.array([0.0, 0.0, 1.0])
     with pytest.raises(uk.SimulationError, match=rf"the motion ended at t = (0\.5|0\.4).* s: {message}"):
         uk.simulate(model, q0, v0, TS, **how)
 
 
 @pytest.mark.slow
-def test_a_mass_matrix_that_is_none_any_more_ends_the_motion_of_that_member():
-    """The member reports it, and the others are not changed."""
+def test_mass_matrix_that_becomes_invalid_ends_motion_of_member():
+    """The error names the member, and the other members do not change."""
     spoiled, how, message = SPOILED[2]
     model, q0, v0 = heavy_then(spoiled), np.array([-1.0, 0.0, 0.0]), np.array([0.0, 0.0, 1.0])
     speeds = np.array([0.0, 1.0, 0.25, 0.125])
@@ -197,14 +198,14 @@ def test_a_mass_matrix_that_is_none_any_more_ends_the_motion_of_that_member():
     np.testing.assert_array_equal(together.q[others], sound.q[others])
 
 
-def test_a_mass_matrix_that_is_none_any_more_ends_a_traced_motion():
+def test_mass_matrix_that_becomes_invalid_ends_traced_motion():
     model, v0 = heavy_then(LOPSIDED), np.array([0.0, 0.0, 1.0])
     motion = jax.jit(lambda q: uk.simulate(model, q, v0, TS, dt=0.05).without_model())(jnp.array([-1.0, 0.0, 0.0]))
     assert not motion.finished and np.isfinite(motion.q[1]).all() and not np.isfinite(motion.q[2]).any()
 
 
 @STEPS
-def test_a_mass_matrix_that_is_none_is_an_error(how):
+def test_invalid_mass_matrix_at_start_is_error(how):
     rod = uk.Holonomic(lambda t, q: q @ q - 1)
     lopsided = uk.System(uk.MassForce(np.array([[1.0, 0.5], [0.0, 1.0]]), np.array([0, -GRAVITY])), rod)
     with pytest.raises(ValueError, match=r"M must be symmetric at t = 0 s"):
@@ -215,11 +216,10 @@ def test_a_mass_matrix_that_is_none_is_an_error(how):
 
 
 @pytest.mark.slow
-def test_a_flat_pose_is_passed_by_or_named():
-    """Three rockers and their coupler lie in one line at t = 0.4957 s, where branches meet: steps lead from one side of
-    it to the other, and the rockers stay parallel: one angle, whose rate follows from the energy of three rods of 1 kg
-    and a coupler of 2 kg, 3 θ̇²/2 + 3.5 g sin θ. A few, whose steps happen to end beside it, stop there and say so; none
-    comes out on another branch."""
+def test_rockers_pass_flat_pose_or_stop_there():
+    """Three rockers and their coupler lie in one line at t = 0.4957 s, where branches meet. The rockers stay parallel,
+    with one angle. Its rate follows from the energy of three rods of 1 kg and a coupler of 2 kg, 3 θ̇²/2 + 3.5 g sin θ.
+    A motion with a step that ends near the pose stops there. No motion changes to another branch."""
     case, ts = rockers(), np.array([0.0, 0.4, 1.0])
     energy = lambda angle, rate: 1.5 * rate**2 + 3.5 * GRAVITY * np.sin(angle)
     stopped = 0
@@ -238,8 +238,8 @@ def test_a_flat_pose_is_passed_by_or_named():
 
 
 def led(row, force):
-    """A unit mass led along x = sin(3t)/10, which falls along y, and is pushed along z by ``force(t)``; a second row
-    takes part of the first, and ``row(t)`` of z."""
+    """A unit mass with x = sin(3t)/10, which falls along y, with ``force(t)`` along z. The second row is 0.3 times the
+    first plus ``row(t)`` times z."""
     along = lambda t, q: q[0] - jnp.sin(3 * t) / 10
     forces = uk.MassForce(np.eye(3), lambda t, q, v: jnp.stack([1 + 0 * t, -GRAVITY + 0 * t, force(t)]))
     second = lambda t, q: 0.3 * q[0] - 0.03 * jnp.sin(3 * t) + row(t) * q[2]
@@ -271,12 +271,12 @@ LED = np.zeros(3), np.array([0.3, 0.0, 0.0])
         ),
     ),
 )
-def test_adaptive_steps_go_on_where_a_row_stops_being_redundant(motion):
+def test_adaptive_steps_continue_where_redundant_row_becomes_independent(motion):
     np.testing.assert_allclose(motion(LED[0]), led_exact(TS), rtol=0, atol=1e-9)
 
 
-def test_rounding_that_a_small_row_makes_large_does_not_make_steps_short():
-    """What rounding leaves of the second row, 1e-17, moves z by 1e-10, more than the error allowed."""
+def test_rounding_amplified_by_small_row_does_not_shorten_steps():
+    """The rounding error of the second row, 1e-17, moves z by 1e-10, more than the tolerance."""
     motion = uk.simulate(led(lambda t: 1e-7, lambda t: 5 * jnp.sin(t)), *LED, TS)
     np.testing.assert_allclose(motion.q, led_exact(TS), rtol=0, atol=1e-9)
     assert int(motion.steps) < 60

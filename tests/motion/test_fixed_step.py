@@ -1,4 +1,4 @@
-"""``dt`` means one thing, whatever else is asked for: even steps between samples, which they meet."""
+"""``dt`` gives steps of equal length between samples, with any other options."""
 
 import diffrax as dfx
 import jax
@@ -11,7 +11,7 @@ import ukjax as uk
 from ..mechanisms import Pendulum
 
 TS = np.array([0.0, 0.025, 0.1, 0.37])
-DT, STEPS = 0.01, 3 + 8 + 27  # as many as make none longer than dt
+DT, STEPS = 0.01, 3 + 8 + 27  # the fewest steps that are not longer than dt
 START = [-1.0, 0.0], [0.0, 0.3]
 MANY = np.stack([START[0], [0.0, -1.0], [0.6, 0.8]]), np.array([[0.0, 0.3], [0.5, 0.0], [-0.8, 0.6]])
 
@@ -30,7 +30,7 @@ def plain():
     ),
     ids=("adjoint", "progress", "event"),
 )
-def test_what_is_asked_besides_changes_no_step(plain, besides):
+def test_other_options_do_not_change_fixed_steps(plain, besides):
     motion = uk.simulate(Pendulum(), *START, TS, dt=DT, solver=uk.RungeKutta4(), **besides)
     assert int(motion.steps) == int(plain.steps) == STEPS
     np.testing.assert_array_equal(motion.t, TS)
@@ -38,8 +38,8 @@ def test_what_is_asked_besides_changes_no_step(plain, besides):
     np.testing.assert_allclose(motion.v, plain.v, rtol=0, atol=1e-12)
 
 
-def test_steps_are_those_of_kuttas_formula():
-    """Without projection, against Kutta's formula in NumPy."""
+def test_steps_match_runge_kutta_4_formula():
+    """Without projection, against the formula in NumPy."""
     motion = uk.simulate(Pendulum(), *START, TS, dt=DT, solver=uk.RungeKutta4(), drift="none")
 
     def rates(y):
@@ -61,7 +61,7 @@ def test_steps_are_those_of_kuttas_formula():
     assert int(motion.steps) == STEPS
 
 
-def test_a_batch_takes_the_same_steps():
+def test_batch_takes_same_fixed_steps_as_single_motions():
     together = uk.simulate(Pendulum(), *MANY, TS, dt=DT, solver=uk.RungeKutta4())
     assert np.asarray(together.steps).tolist() == [STEPS] * 3
     for i in range(3):
@@ -70,7 +70,7 @@ def test_a_batch_takes_the_same_steps():
         np.testing.assert_allclose(together.v[i], alone.v, rtol=0, atol=1e-12)
 
 
-def test_under_jit_they_are_the_same():
+def test_fixed_steps_under_jit_match_eager():
     import jax
 
     alone = uk.simulate(Pendulum(), *START, TS, dt=DT)
@@ -79,7 +79,7 @@ def test_under_jit_they_are_the_same():
 
 
 def stacked(jaxpr, steps):
-    """How many numbers of one step each loop over so many steps keeps, wherever it stands."""
+    """The count of numbers per step that each loop over this many steps saves, nested loops included."""
     found = []
     for equation in jaxpr.eqns:
         parts = [
@@ -94,13 +94,13 @@ def stacked(jaxpr, steps):
     return found
 
 
-def test_a_derivative_keeps_where_each_step_of_a_batch_began():
-    """q, v and whether it was taken; not, each time, what all steps have in common."""
+def test_derivative_of_batch_saves_only_state_at_start_of_each_step():
+    """q, v and whether the step was taken. Values that all steps share are not saved at each step."""
     members, steps = 128, 30
     q0, v0 = (np.tile(x, (members, 1)) for x in START)
     after = lambda speed: jnp.sum(uk.simulate(Pendulum(), q0, speed * v0, [0.0, 0.3], dt=0.01).q[:, -1])
     assert max(stacked(jax.make_jaxpr(jax.grad(after))(1.0).jaxpr, steps)) <= 5 * members
-    # And it is a derivative.
+    # The derivative is correct.
     h, slope = 1e-4, float(jax.grad(after)(1.0))
     difference = (8 * (after(1 + h) - after(1 - h)) - (after(1 + 2 * h) - after(1 - 2 * h))) / (12 * h)
     assert slope == pytest.approx(float(difference), rel=1e-8)

@@ -1,4 +1,4 @@
-"""The forces of a motion by name, beside closed forms."""
+"""The forces of a motion by name, against closed forms."""
 
 import csv
 
@@ -25,11 +25,11 @@ def swing():
 
 
 def test_the_multiplier_of_a_rod_is_its_tension(swing):
-    """m v²/l − m g y/l towards the pivot, where the row has unit length."""
+    """The tension is m v²/l − m g y/l towards the pivot. The gradient of the row has length 1."""
     forces = swing.forces()
     assert list(forces) == ["applied", "rod"] and forces["rod"].kind == "constraint"
     tension = MASS * jnp.sum(swing.v**2, axis=1) / LENGTH - MASS * G * swing.q[:, 1] / LENGTH
-    close(forces["rod"].multiplier[:, 0], -tension, 1e-7)  # of steps
+    close(forces["rod"].multiplier[:, 0], -tension, 1e-7)  # error of the steps
     close(forces["rod"].force, swing.constraint_force)
     close(forces["applied"].force, jnp.broadcast_to(MASS * jnp.array([0.0, -G]), (9, 2)))
     close(forces["rod"].power, 0.0)
@@ -37,8 +37,8 @@ def test_the_multiplier_of_a_rod_is_its_tension(swing):
     assert np.all(forces["rod"].is_unique) and np.all(forces["rod"].multiplier_is_unique)
 
 
-def test_redundant_rods_share_and_say_so():
-    """Rows of other units carry the same: the split does not depend on them."""
+def test_redundant_rods_share_force_and_are_not_unique():
+    """Rows in other units carry the same force: the split does not depend on units."""
     wall = uk.Holonomic(lambda t, q: q[2:], name="wall")
     system = uk.System(
         uk.MassForce(MASS * jnp.eye(3), MASS * jnp.array([0.0, -G, 1.0])),
@@ -57,8 +57,8 @@ def test_redundant_rods_share_and_say_so():
     assert "in sum" in repr(forces)
 
 
-def test_a_constraint_that_moves_has_power():
-    """A weight that is lifted by y = t²/2: the force m (g + 1), the power m (g + 1) t."""
+def test_moving_constraint_has_power():
+    """A weight is lifted by y = t²/2: the force is m (g + 1), the power m (g + 1) t."""
     lift = uk.System(FALL, uk.Holonomic(lambda t, q: q[1] - t**2 / 2, name="lift"))
     ts = jnp.linspace(0.0, 1.0, 5)
     found = uk.simulate(lift, [0.0, 0.0], [0.0, 0.0], ts).forces()["lift"]
@@ -66,8 +66,8 @@ def test_a_constraint_that_moves_has_power():
     close(found.power, MASS * (G + 1) * ts)
 
 
-def test_friction_non_ideal_force_and_contact_are_apart():
-    """A block that slides, beside a weight on two legs at one place, whose forces are known only in sum."""
+def test_friction_nonideal_and_contact_forces_are_separate():
+    """A sliding block, and a weight on two legs at one point, of whose forces only the sum is unique."""
     weights = MASS * jnp.array([0.0, -G, -G])
     block = uk.System(
         uk.MassForce(MASS * jnp.eye(3), weights),
@@ -90,7 +90,7 @@ def test_friction_non_ideal_force_and_contact_are_apart():
         assert np.all(each.is_unique == is_unique) and np.all(each.multiplier_is_unique == is_unique), name
 
 
-def test_the_control_is_apart_from_the_applied_force():
+def test_control_force_is_separate_from_applied_force():
     pull = uk.control.Feedback(jnp.eye(2), lambda t, q, v: jnp.stack([jnp.sin(t), 1.0 + 0 * t]))
     motion = uk.simulate(uk.System(FALL, ROD, control=pull), [LENGTH, 0.0], [0.0, 0.0], [0.0, 0.2, 0.4])
     forces = motion.forces()
@@ -99,7 +99,7 @@ def test_the_control_is_apart_from_the_applied_force():
     close(forces.imbalance, 0.0)
 
 
-def test_a_batch_is_its_members_and_has_derivatives(swing):
+def test_forces_of_batch_match_single_motion_and_have_derivatives(swing):
     system = uk.System(FALL, ROD)
     batch = uk.simulate(system, jnp.array([[LENGTH, 0.0]] * 2), jnp.array([[0.0, -0.5], [0.0, 1.0]]), swing.t)
     close(batch.forces()["rod"].multiplier[0], swing.forces()["rod"].multiplier)

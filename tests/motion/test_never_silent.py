@@ -1,5 +1,5 @@
-"""What once went wrong in silence, tried in every way in which it may be asked for: in single precision, in batches,
-under ``jit``, and by every method. A motion is right, or says that it is not."""
+"""Cases that once failed without an error, in single precision, in batches, under ``jit`` and with each method. A
+motion is correct or reports its failure."""
 
 import warnings
 from typing import Any
@@ -19,7 +19,7 @@ STEPS: dict[str, dict[str, Any]] = {"adaptive": {}, "even": {"dt": 0.02, "solver
 
 
 def asked(system, q0, v0, ts, way, dtype, method, **how: Any):
-    """How the motion ended, and the q to which it came, for one or for each of two members."""
+    """Whether the motion finished, and its last q, for a single motion or for two members."""
     q0, v0, ts = (np.asarray(x, dtype) for x in (q0, v0, ts))
     if "batch" in way:
         q0, v0 = np.tile(q0, (2, 1)), np.tile(v0, (2, 1))
@@ -31,7 +31,7 @@ def asked(system, q0, v0, ts, way, dtype, method, **how: Any):
         return found.finished, found.q[..., -1, :]
 
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # what is not written out, and single precision
+        warnings.simplefilter("ignore")  # of functions without kernels, and of single precision
         finished, q = (jax.jit(motion) if "jit" in way else motion)(q0, v0)
     return np.atleast_1d(finished), np.atleast_2d(q)
 
@@ -69,15 +69,15 @@ USUAL = [(way, METHODS[0], PRECISIONS[k % 2]) for k, way in enumerate(WAYS)]
     + [("reach", "adaptive", "one", method, np.float64) for method in METHODS[1:3]]
     + [("jump", "even", "one", method, np.float32) for method in METHODS[3:]],
 )
-def test_constraints_that_cannot_be_followed(system, way, dtype, method, steps):
+def test_constraints_that_cannot_be_satisfied_are_reported(system, way, dtype, method, steps):
     finished, _ = asked(*SYSTEMS[system], [0.0, 0.4, 2.0], way, dtype, method, **STEPS[steps])
     assert not finished.any()
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("way", "method", "dtype"), USUAL)
-def test_units_of_any_size(way, dtype, method):
-    """A pendulum of 1 µm in metres is that of 1 m, in a thousandth of the time."""
+def test_motion_does_not_depend_on_units(way, dtype, method):
+    """A pendulum of 1 µm moves as one of 1 m, in a thousandth of the time."""
     unit = 2.0**-20
 
     def swing(unit):
@@ -92,7 +92,7 @@ def test_units_of_any_size(way, dtype, method):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("way", WAYS)
-def test_time_that_is_not_counted_from_zero(way):
+def test_motion_does_not_depend_on_origin_of_time(way):
     spring = uk.System(uk.MassForce(lambda t, q: jnp.eye(2), lambda t, q, v: -q), uk.Holonomic(lambda t, q: q[1]))
     finished, q = asked(spring, [1.0, 0.0], [0.0, 0.0], 1.7e9 + np.array([0.0, 8.0]), way, np.float64, METHODS[0])
     assert finished.all()

@@ -24,7 +24,7 @@ from ..system.test_kinematic_map import OMEGA, Top
 slow = pytest.mark.slow
 TS = np.array([0.0, 0.05, 0.13, 0.3])
 STEPS = {"fixed": {"dt": 0.02}, "adaptive": {}}
-FIXED_STEPS = 3 + 4 + 9  # as many as make none longer than dt
+FIXED_STEPS = 3 + 4 + 9  # the fewest steps that are not longer than dt
 ROUNDING = 1e-11
 """Of fixed steps, and of derivatives of them: a few hundred operations with numbers of up to 10."""
 ERROR = 1e-8
@@ -103,7 +103,7 @@ def _value_and_grad(f):
 ONE = {"fixed": (grad, jit_of_grad, jvp), "adaptive": (grad, jit_of_grad)}
 MANY = {"fixed": (eager, jit_of_grad, vmap_of_grad), "adaptive": (eager, grad, vmap_of_grad)}
 EXACT = eager, grad
-"""Those that run the very program of the eager motion, or one that rounds as it does, where steps are fixed."""
+"""With fixed steps, these run the program of the eager motion, or one with the same rounding errors."""
 
 
 def assert_same_types(found, expected):
@@ -136,7 +136,7 @@ def test_a_motion_is_the_same_in_every_transformation(problem, steps):
 
 
 @pytest.mark.parametrize(("problem", "steps"), cases(("pendulum", "adaptive"), ("quaternion", "fixed")))
-def test_a_batch_is_the_motions_of_its_members(problem, steps):
+def test_batch_matches_single_motions_of_its_members(problem, steps):
     model, q0, v0 = start_of(problem)
     f = lambda q0, v0: arrays(uk.simulate(model, q0, v0, TS, **STEPS[steps]))
     Q, V = jnp.stack([q0] * 3), jnp.stack([v0, 0.9 * v0, 0.5 * v0])
@@ -161,8 +161,8 @@ def check(found, expected, steps, call):
 
 
 @pytest.mark.parametrize("steps", STEPS)
-def test_a_gradient_computes_the_motion_that_it_is_the_gradient_of(steps):
-    """To the last bit, of one motion: the same program computes both."""
+def test_motion_under_grad_equals_eager_motion_bitwise(steps):
+    """The same program computes both."""
     model, q0, v0 = start_of("pendulum")
     f = lambda q0, v0: arrays(uk.simulate(model, q0, v0, TS, **STEPS[steps]))
     jax.tree.map(np.testing.assert_array_equal, grad(f, q0, v0)[0], f(q0, v0))
@@ -171,9 +171,9 @@ def test_a_gradient_computes_the_motion_that_it_is_the_gradient_of(steps):
 # --- failures ------------------------------------------------------------------------------------------------------
 
 LONG = np.array([0.0, 0.3, 0.9, 1.2])
-LONG_STEPS = {"fixed": {"dt": 0.06}, "adaptive": {}}  # none ends where a rod jumps
+LONG_STEPS = {"fixed": {"dt": 0.06}, "adaptive": {}}  # no step ends where a rod jumps
 FAR = uk.Event(lambda t, q, v: jnp.sum(q) + 100.0)
-"""An event that is not met, for which diffrax's loop does what the others do without one."""
+"""An event that is not met. The motion with it is integrated by diffrax's loop."""
 
 
 def lengthened():
@@ -183,7 +183,7 @@ def lengthened():
 
 
 def blown():
-    """A spring whose force is no number after half a second."""
+    """A spring whose force is NaN after 0.5 s."""
     return uk.System(uk.MassForce(np.eye(2), lambda t, q, v: jnp.where(t > 0.5, jnp.nan, -q))), [1.0, 0.0], REST
 
 
@@ -203,8 +203,8 @@ def failing(failure, steps, **besides):
 
 # The results of the other failures, alone, in a batch and under jit, are in test_result.
 @pytest.mark.parametrize(("failure", "steps"), cases(("not finite", "fixed"), ("rod jumps", "adaptive")))
-def test_the_same_failure_has_the_same_result(failure, steps):
-    """The same samples are NaN, and the motion reaches the same time. Where steps are fixed, all is the same."""
+def test_failure_has_same_result_in_every_transformation(failure, steps):
+    """The same samples are NaN, and the motion reaches the same time. With fixed steps all values are the same."""
     f, q0, v0, result = failing(failure, steps)
     expected = f(q0, v0)
     assert int(expected["result"]) == result
@@ -227,8 +227,8 @@ def test_the_same_failure_has_the_same_result(failure, steps):
                     jax.tree.map(same, one[name], expected[name])
 
 
-def test_a_failure_has_the_same_result_beside_an_event():
-    """That of the motion without the event, at the same time and in the same state."""
+def test_failure_with_event_that_is_not_met_has_same_result():
+    """At the same time and in the same state as without the event."""
     f, q0, v0, result = failing("not finite", "fixed")
     with_event, *_ = failing("not finite", "fixed", event=FAR)
     expected, found = f(q0, v0), with_event(q0, v0)
@@ -239,7 +239,7 @@ def test_a_failure_has_the_same_result_beside_an_event():
 
 
 @pytest.mark.parametrize("how", [LONG_STEPS["fixed"], pytest.param({"event": FAR}, marks=slow)], ids=["fixed", "event"])
-def test_a_start_off_its_constraints_is_an_error_or_a_result(how):
+def test_start_off_constraints_is_error_or_result_code(how):
     """An error if the start is concrete. If it is traced, a result code, and no sample is reached."""
     f = lambda q0, v0: arrays(uk.simulate(Pendulum(), q0, v0, LONG, throw=False, **how))
     q0 = jnp.array([-1.1, 0.0])
@@ -256,7 +256,7 @@ def test_a_start_off_its_constraints_is_an_error_or_a_result(how):
 @slow
 @pytest.mark.parametrize(("steps", "event"), [("fixed", None), ("adaptive", FAR)], ids=["fixed", "adaptive, event"])
 def test_a_float32_model_stays_float32(steps, event):
-    """Whatever the precision of tolerances, times and dt."""
+    """With tolerances, times and dt of any precision."""
     model = in_precision(Pendulum(), np.dtype(np.float32))
     tolerances: dict[str, Any] = {"rtol": np.float64(1e-5), "atol": np.array([1e-6, 1e-6])}
     how: dict[str, Any] = tolerances | ({"dt": np.float64(0.02)} if steps == "fixed" else {})
@@ -321,8 +321,8 @@ else:
 
 
 @slow
-def test_a_batch_over_several_devices_is_the_same():
-    """And stays on those devices, each with its share of the members."""
+def test_batch_over_several_devices_matches_one_device():
+    """The result stays on these devices, each with its share of the members."""
     fixed = {"dt": 0.02}
     parts = (fixed, "Auto", EAGER, JIT), ({}, "Auto", EAGER, SHARD_MAP), (fixed, "Explicit", SHARD_MAP, REFUSED)
     script = "".join(

@@ -1,4 +1,4 @@
-"""How a motion is integrated is chosen in one place, and told."""
+"""The plan of a motion: its integrator, its steps, and notes on fallbacks."""
 
 import diffrax as dfx
 import jax
@@ -39,21 +39,21 @@ def swing(start=START, **options):
         ),
     ),
 )
-def test_a_motion_says_how_it_was_integrated(options, integrator, reason):
+def test_plan_names_integrator_and_reason(options, integrator, reason):
     plan = swing(**options).plan
     assert plan is not None
     assert (plan.integrator, plan.differentiation, plan.notes) == (integrator, "none", [])
     assert reason in plan.reason and plan.integrator in str(plan) and plan.steps in str(plan)
 
 
-def test_steps_and_solver_are_named():
+def test_plan_names_steps_solver_and_method():
     plan = swing(solver=uk.RungeKutta4(), dt=0.01).plan
     assert plan is not None
     assert "RungeKutta4" in plan.steps and "fixed" in plan.steps and "Orthogonal" in plan.method
 
 
-def test_a_fall_back_is_noted():
-    """Two equal rods: the rows of one of them are left out, from the start on."""
+def test_plan_notes_omitted_redundant_rows():
+    """Two equal rods: the rows of one are omitted from the start."""
     rod = uk.Holonomic(lambda t, q: q @ q - 1)
     system = uk.System(uk.MassForce(jnp.eye(2), lambda t, q, v: jnp.array([0.0, -9.81])), [rod, rod])
     motion = uk.simulate(system, *START, TS)
@@ -61,8 +61,9 @@ def test_a_fall_back_is_noted():
     assert any("1 independent rows" in note for note in motion.plan.notes), str(motion.plan)
 
 
-def test_members_that_fall_back_are_noted():
-    """In space two rods leave a coordinate free, so that nothing shows at once that one of them is redundant."""
+def test_plan_notes_members_that_use_fallback():
+    """In space two equal rods leave a coordinate free, so that the count of rows does not show that one is
+    redundant."""
     rod = uk.Holonomic(lambda t, q: q @ q - 1)
     system = uk.System(uk.MassForce(jnp.eye(3), lambda t, q, v: jnp.array([0.0, 0.0, -9.81])), [rod, rod])
     motion = uk.simulate(system, [[0.6, 0.0, -0.8], [0.8, 0.0, -0.6]], jnp.zeros(3), TS)
@@ -71,8 +72,8 @@ def test_members_that_fall_back_are_noted():
 
 
 @pytest.mark.parametrize("transform", (lambda f: f, lambda f: jax.jit(jax.grad(f))))
-def test_methods_are_those_that_factorise(transform, monkeypatch):
-    """Of fixed steps. Each method notes its name when it is traced."""
+def test_plan_names_method_that_factorises(transform, monkeypatch):
+    """With fixed steps. Each method records its name when it is traced."""
     used, plans = [], []
     for method in (FastPath, uk.Orthogonal):
         factorise, name = method.factorise, method.__name__
@@ -90,7 +91,7 @@ def test_methods_are_those_that_factorise(transform, monkeypatch):
     assert set(used) == {"FastPath" if plans[0].method.startswith("FastPath") else plans[0].method}
 
 
-def test_a_plan_is_no_part_of_the_tree():
+def test_plan_is_not_part_of_pytree():
     motion, other = swing(), swing(dt=0.01)
     assert jax.tree.structure(motion.without_model()) == jax.tree.structure(motion.without_model())
     assert motion.without_model().plan is None
@@ -117,7 +118,7 @@ def test_forward_mode_is_recognised():
     assert not any(seen) and len(seen) == 5
 
 
-def test_the_forward_mode_of_a_motion_agrees_with_differences():
+def test_forward_mode_derivative_of_motion_matches_finite_differences():
     end = lambda angle: swing((jnp.stack([jnp.sin(angle), -jnp.cos(angle)]), jnp.zeros(2))).q[-1, 0]
     h = 1e-4
     expected = (end(0.5 + h) - end(0.5 - h)) / (2 * h)

@@ -1,4 +1,4 @@
-"""Consistent initial conditions: the nearest point, by other means, and its derivatives."""
+"""Consistent initial conditions: the nearest point, against other methods, and its derivatives."""
 
 import jax
 import jax.numpy as jnp
@@ -13,7 +13,7 @@ MASS = np.array([2.3, 2.0])
 
 
 def ellipse(p=1.3, twice=True):
-    """A point of unequal masses on an ellipse, given once or as two rows that are dependent only on it."""
+    """A point with unequal masses on an ellipse, with one row or with two that are dependent only on the ellipse."""
     once = lambda t, q: q[0] ** 2 + p * q[1] ** 2 - 1
     rows = [uk.Holonomic(once, name="ellipse")]
     if twice:
@@ -36,7 +36,7 @@ def test_position_is_the_nearest_in_the_metric_of_M(start, twice):
     np.testing.assert_allclose(q, found.x, rtol=0, atol=1e-5)
 
 
-def test_velocity_is_the_nearest_and_the_change_is_along_the_rows(rng):
+def test_velocity_is_the_nearest_in_the_metric_of_M(rng):
     model = ellipse()
     v0 = rng.normal(size=2)
     q, v = uk.project(model, 0.0, (-1.3, 0.5), v0)
@@ -46,7 +46,7 @@ def test_velocity_is_the_nearest_and_the_change_is_along_the_rows(rng):
     np.testing.assert_allclose(v, expected, rtol=0, atol=CLOSE)
 
 
-def test_projecting_again_changes_nothing(rng):
+def test_second_projection_changes_nothing(rng):
     once = uk.project(ellipse(), 0.0, (-1.3, 0.5), rng.normal(size=2))
     twice = uk.project(ellipse(), 0.0, *once)
     for a, b in zip(once, twice, strict=True):
@@ -60,13 +60,13 @@ def test_a_velocity_constraint_may_be_nonlinear():
     np.testing.assert_allclose(v, [1.2, 1.6], rtol=0, atol=1e-12)
 
 
-def test_time_is_that_of_the_start():
+def test_projection_evaluates_constraints_at_start_time():
     model = uk.System(uk.MassForce(np.eye(1), np.zeros(1)), uk.Holonomic(lambda t, q: q[0] - t**2))
     q, v = uk.project(model, 3.0, [0.0], [0.0])
     np.testing.assert_allclose((q[0], v[0]), (9.0, 6.0), rtol=0, atol=1e-13)
 
 
-def test_what_cannot_be_met_is_named():
+def test_unsatisfiable_constraint_is_named_in_error_and_nan_under_jit():
     model = uk.System(
         uk.MassForce(np.eye(2), np.zeros(2)),
         [uk.Holonomic(lambda t, q: q[0] - 1, name="wall"), uk.Holonomic(lambda t, q: q @ q + 1, name="circle")],
@@ -82,7 +82,7 @@ FAR = [(30.0, -20.0), (0.01, 0.3), (-0.1, 0.02)]
 
 @pytest.fixture
 def short(monkeypatch):
-    """Without the long program, which is for where no host can look on: for a mechanism it is compiled for a minute."""
+    """Fails if the search program for traced values is used, which takes a minute to compile for a mechanism."""
 
     def refuse(*_):
         raise AssertionError("the long way is compiled")
@@ -93,7 +93,7 @@ def short(monkeypatch):
 @pytest.mark.usefixtures("short")
 @pytest.mark.parametrize("start", FAR)
 @pytest.mark.parametrize("twice", [False, True])
-def test_the_nearest_is_found_from_afar(start, twice):
+def test_nearest_point_is_found_from_distant_start(start, twice):
     """Against a million points of the ellipse."""
     q, _ = uk.project(ellipse(twice=twice), 0.0, start, (1.0, 2.0))
     angle = np.linspace(0, 2 * np.pi, 1_000_001)
@@ -104,7 +104,7 @@ def test_the_nearest_is_found_from_afar(start, twice):
 
 
 @pytest.mark.slow
-def test_the_same_is_found_where_no_host_looks_on():
+def test_nearest_point_under_jit_and_vmap_matches_eager():
     model, starts = ellipse(), jnp.array([*FAR, (5.0, 3.0), (0.3, -0.2)])
     found = jax.jit(jax.vmap(lambda start: uk.project(model, 0.0, start, jnp.zeros(2))[0]))(starts)
     expected = [uk.project(model, 0.0, start, jnp.zeros(2))[0] for start in starts]
@@ -113,7 +113,7 @@ def test_the_same_is_found_where_no_host_looks_on():
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("short")
-def test_a_derivative_from_afar():
+def test_derivative_from_distant_start_matches_finite_differences():
     model, step = ellipse(), 1e-4
     moved = lambda x: uk.project(model, 0.0, x, (0.0, 0.0))[0]
     start = jnp.array([30.0, -20.0])
@@ -122,7 +122,7 @@ def test_a_derivative_from_afar():
 
 
 @pytest.mark.usefixtures("short")
-def test_what_cannot_be_met_is_told_without_the_long_way():
+def test_unsatisfiable_constraints_are_named_without_search_program():
     model = uk.System(
         uk.MassForce(np.eye(2), np.zeros(2)),
         [uk.Holonomic(lambda t, q: q @ q - 1, name="circle"), uk.Holonomic(lambda t, q: q[0] - 3, name="wall")],
@@ -149,8 +149,8 @@ def test_bad_input_is_named(arguments, message):
 
 
 @pytest.mark.slow
-def test_derivatives_are_those_of_the_nearest_point():
-    """In the parameter, the start and the velocity: forward, reverse, differences; and second derivatives."""
+def test_derivatives_of_nearest_point_match_finite_differences():
+    """First and second derivatives by the parameter, the start and the velocity, in forward and reverse mode."""
 
     def point(z):
         return jnp.concatenate(uk.project(ellipse(z[0]), 0.0, z[1:3], z[3:]))

@@ -97,7 +97,7 @@ def test_forward_derivative_within_jit():
 
 
 @pytest.mark.slow
-def test_members_of_a_batch_take_their_own_steps():
+def test_members_of_batch_take_different_numbers_of_steps():
     angles = np.array([0.0, 0.5, 3.0])
     q0 = np.stack([np.cos(angles), np.sin(angles)], axis=1)
     batch = uk.simulate(bead(2000.0), q0, np.zeros((3, 2)), TS, **RADAU)
@@ -124,13 +124,13 @@ def test_stability_limit_on_the_real_axis(tableau, limit):
     assert abs(stability_limit(tableau) - limit) < 0.1
 
 
-def test_stiffness_is_noticed_once():
+def test_stiffness_gives_one_warning():
     with pytest.warns(UserWarning, match=r"stiff.*ukjax\.Radau") as warned:
         uk.simulate(following(1e8), [1.0], [0.0], [0.0, 1.0])
     assert len(warned) == 1
 
 
-def test_many_steps_of_an_oscillation_are_not_stiff():
+def test_oscillation_with_many_steps_is_not_reported_as_stiff():
     spring = uk.System(uk.MassForce(np.eye(1), lambda t, q, v: -1e4 * q))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -142,7 +142,7 @@ def test_many_steps_of_an_oscillation_are_not_stiff():
 
 
 @pytest.mark.slow
-def test_derivative_by_the_chosen_solver():
+def test_derivative_with_automatic_solver():
     """The bead comes to rest where stiffness (0.8 x − 0.6 y) = 9.81 x."""
     k = jnp.asarray(2000.0)
     at_rest = lambda k: 1 / jnp.sqrt(1 + ((0.8 * k - 9.81) / (0.6 * k)) ** 2)
@@ -150,7 +150,7 @@ def test_derivative_by_the_chosen_solver():
     np.testing.assert_allclose(jax.grad(moved)(k), jax.grad(at_rest)(k), rtol=1e-4)
 
 
-def test_the_choice_is_refused_where_it_cannot_be_made():
+def test_automatic_solver_is_error_where_it_is_not_available():
     system = following(1e4)
     start = [1.0], [0.0], TS
     two_events = [lambda t, q, v: q[0], lambda t, q, v: v[0]]

@@ -209,16 +209,16 @@ def test_event_is_met_exactly():
         (pendulum(uk.Nonholonomic(lambda t, q, v: v[0], name="blade")), {"dt": 0.1}, "'blade' is on velocities"),
     ),
 )
-def test_what_it_cannot_take(model, how, message):
+def test_unsupported_models_and_options_are_errors(model, how, message):
     with pytest.raises(uk.InputError, match=message):
         uk.simulate(model, [-1.0, 0.0], [0.0, 0.0], [0.0, 1.0], solver=uk.Rattle(), **how)
 
 
-def test_order_must_exist():
+def test_order_other_than_two_or_four_is_error():
     with pytest.raises(uk.InputError, match="order must be 2 or 4, got 3"):
         uk.Rattle(3)
 
 
-def test_a_step_too_long_ends_the_motion():
+def test_too_long_step_ends_motion():
     motion = run(PENDULUM, [-1.0, 0.0], [0.0, 0.0], [0.0, 50.0], 1.0, throw=False)
     assert not motion.finished and np.all(np.isnan(motion.q[-1]))

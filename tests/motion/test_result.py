@@ -1,4 +1,4 @@
-"""How motions end: as a number that survives ``jit`` and batches, and in words."""
+"""How motions end: result codes, also under ``jit`` and in batches, and the reasons in words."""
 
 import jax
 import jax.numpy as jnp
@@ -32,7 +32,7 @@ def stretched():
 
 
 def blown():
-    """A spring whose force is no number after half a second."""
+    """A spring whose force is NaN after 0.5 s."""
     return uk.System(uk.MassForce(np.eye(2), lambda t, q, v: jnp.where(t > 0.5, jnp.nan, -q)), ()), [1.0, 0.0], REST
 
 
@@ -50,7 +50,7 @@ EACH = pytest.mark.parametrize("case", CASES)
 
 
 @EACH
-def test_one_motion_says_how_it_ended(case):
+def test_single_motion_has_result_and_last_state(case):
     (model, q0, v0), ts, how, outcome = CASES[case]
     motion = uk.simulate(model, q0, v0, ts, throw=False, **how)
     assert int(motion.result) == outcome and motion.reason == REASONS[outcome]
@@ -68,20 +68,20 @@ def test_one_motion_says_how_it_ended(case):
 
 
 @EACH
-def test_each_of_a_batch_says_how_it_ended(case):
+def test_each_member_of_batch_has_result(case):
     (model, q0, v0), ts, how, outcome = CASES[case]
     motion = uk.simulate(model, np.stack([q0, q0]), v0, ts, throw=False, **how)
     assert motion.result.shape == motion.finished.shape == np.shape(motion.reason) == (2,)
     assert (np.asarray(motion.finished) == (outcome == FINISHED)).all()
     assert not np.asarray(motion.met_event).any()
     assert all(reason == REASONS[int(code)] for reason, code in zip(motion.reason, motion.result, strict=True))
-    if case != "not finite":  # for which a batch looks for smaller steps until there are none
+    if case != "not finite":  # there a batch reduces the step until it is too small
         assert (np.asarray(motion.result) == outcome).all()
 
 
 @pytest.mark.parametrize("case", ("finished", "most steps", "not finite"))
-def test_each_of_a_batch_says_where_it_ended(case):
-    """At the time that it came to, where a motion until then ends; not at the sample before."""
+def test_last_state_of_each_member_is_where_it_ended(case):
+    """It matches a motion up to that time. It is not the state at the sample before."""
     (model, q0, v0), ts, how, _ = CASES[case]
     for t, q, v in zip(*uk.simulate(model, np.stack([q0, q0]), v0, ts, throw=False, **how).last, strict=True):
         until = uk.simulate(model, q0, v0, [ts[0], float(t)], throw=False)
@@ -90,7 +90,7 @@ def test_each_of_a_batch_says_where_it_ended(case):
 
 
 @EACH
-def test_it_is_known_under_jit_as_well(case):
+def test_result_under_jit_matches_eager(case):
     (model, q0, v0), ts, how, outcome = CASES[case]
 
     @jax.jit
@@ -101,18 +101,18 @@ def test_it_is_known_under_jit_as_well(case):
     result, finished = ended(jnp.asarray(q0))
     assert in_words(result) == REASONS[int(result)]
     assert bool(finished) == (outcome == FINISHED)
-    if outcome not in (NOT_FINITE, OFF_CONSTRAINTS):  # nobody looks at each step there
+    if outcome not in (NOT_FINITE, OFF_CONSTRAINTS):  # under jit the host does not check each step
         assert int(result) == outcome
 
 
-def test_members_of_a_batch_end_each_in_its_own_way():
+def test_members_of_batch_have_different_results():
     speeds = np.array([[0.0, 0.1], [0.0, 40.0], [0.0, 0.2]])
     motion = uk.simulate(Pendulum(), np.tile(LEVEL, (3, 1)), speeds, [0.0, 1.0], max_steps=60, throw=False)
     assert np.asarray(motion.reason).tolist() == [REASONS[FINISHED], REASONS[MOST_STEPS], REASONS[FINISHED]]
     assert np.asarray(motion.finished).tolist() == [True, False, True]
 
 
-def test_codes_and_words_are_one_to_one():
+def test_result_codes_and_reasons_are_one_to_one():
     assert len(set(REASONS.values())) == len(REASONS) == 18
     codes = jnp.array(sorted(REASONS))
     assert np.asarray(in_words(codes)).tolist() == [REASONS[int(code)] for code in codes]
@@ -120,9 +120,9 @@ def test_codes_and_words_are_one_to_one():
 
 
 @pytest.mark.parametrize("members", [(), (3,)])
-def test_a_step_out_of_all_bounds_is_tried_shorter(members):
-    """A point flies freely against a wall, q̈ = −exp(κ q), so that its steps grow until one leads far into it, where the
-    force is more than a number holds. It comes back as e^{κ q} = κ/2 sech²(κ (t − τ)/2) says."""
+def test_step_with_overflow_is_repeated_with_smaller_size(members):
+    """A point moves freely towards a wall, q̈ = −exp(κ q). Its steps grow until one leads far into the wall, where the
+    force overflows. The exact motion is e^{κ q} = κ/2 sech²(κ (t − τ)/2)."""
     kappa = 100.0
     wall = uk.System(uk.MassForce(np.eye(1), lambda t, q, v: -jnp.exp(kappa * q)))
     motion = uk.simulate(wall, np.full((*members, 1), -20.0), np.ones((*members, 1)), [0.0, 40.0])

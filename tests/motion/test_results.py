@@ -1,4 +1,4 @@
-"""What a trajectory gives: its quantities by name, its members, and the motion between its samples."""
+"""Trajectories: quantities by name, members of batches, and the motion between samples."""
 
 import inspect
 from dataclasses import fields, replace
@@ -46,7 +46,7 @@ def batch():
 
 
 def same(found, expected):
-    """Equal in every array, and in what is evaluated on access."""
+    """All arrays are equal."""
     for name in ("t", "q", "v", "result", "steps"):
         np.testing.assert_array_equal(getattr(found, name), expected[name], err_msg=name)
     for x, y in zip(found.last, expected["last"], strict=True):
@@ -71,7 +71,7 @@ def test_each_quantity_is_a_documented_property(name):
     assert "return" in found.fget.__annotations__
 
 
-def test_quantities_are_listed_and_those_of_the_observation(motion):
+def test_quantities_are_listed_and_equal_those_of_observation(motion):
     assert set(OBSERVED) <= set(dir(motion))
     for name in OBSERVED:
         assert getattr(motion, name) is getattr(motion.observed(), name)
@@ -81,7 +81,7 @@ def test_quantities_are_listed_and_those_of_the_observation(motion):
         motion.energy = motion.t
 
 
-def test_quantities_are_no_leaves(motion):
+def test_quantities_are_not_leaves_of_pytree(motion):
     leaves = len(jax.tree.leaves(motion))
     assert motion.energy.shape == (5,)
     assert len(jax.tree.leaves(motion)) == leaves
@@ -92,14 +92,14 @@ def test_quantities_are_no_leaves(motion):
 
 
 @pytest.mark.parametrize("at", (0, -1, np.int64(1), slice(1, None), slice(None, None, -1), [2, 0], np.array([1])))
-def test_an_index_takes_members(batch, at):
+def test_index_selects_members(batch, at):
     found = batch[at]
     same(found, picked(batch, at))
     assert found.model is batch.model and found.title == batch.title
     np.testing.assert_allclose(found.energy, np.asarray(batch.energy)[at], rtol=1e-12, atol=1e-12)
 
 
-def test_members_are_those_that_are_simulated_alone(batch):
+def test_members_match_single_motions(batch):
     assert len(batch) == 3
     members = list(batch)
     assert len(members) == 3
@@ -110,20 +110,20 @@ def test_members_are_those_that_are_simulated_alone(batch):
         np.testing.assert_allclose(member.constraint_force, alone.constraint_force, rtol=0, atol=1e-6)
 
 
-def test_a_boolean_array_takes_members(batch):
+def test_boolean_array_selects_members(batch):
     some = batch[np.array([True, False, True])]
     same(some, picked(batch, [0, 2]))
     assert len(batch[batch.finished]) == 3
     assert len(batch[~batch.finished]) == 0
 
 
-def test_what_was_evaluated_goes_with_a_member(batch):
+def test_member_retains_evaluated_quantities(batch):
     kept = batch.with_observation()
     np.testing.assert_array_equal(kept[1].observation.energy, kept.observation.energy[1])
     np.testing.assert_array_equal(kept[1].without_model().residual, kept.residual[1])
 
 
-def test_members_with_models_of_their_own():
+def test_members_with_different_models():
     models = Oscillator(jnp.array([1.0, 2.0, 4.0]), jnp.array([4.0, 8.0, 4.0]))
     q0, v0 = jnp.ones((3, 1)), jnp.zeros((3, 1))
     motions = eqx.filter_vmap(lambda model, q0, v0: uk.simulate(model, q0, v0, TS))(models, q0, v0)
@@ -138,7 +138,7 @@ def test_members_with_models_of_their_own():
         motions(0.5)
 
 
-def test_one_model_stays_one_where_it_has_an_axis_as_long_as_the_batch():
+def test_common_model_with_axis_as_long_as_batch_is_not_indexed():
     model = uk.System(uk.MassForce(jnp.diag(jnp.array([1.0, 2.0, 3.0])), jnp.ones(3)))
     batch = uk.simulate(model, np.zeros((3, 3)), np.eye(3), [0.0, 1.0])
     np.testing.assert_allclose(batch[1].acceleration[0], [1, 1 / 2, 1 / 3], rtol=1e-12)
@@ -158,15 +158,15 @@ def test_batches_are_mapped_and_indexed_as_trees(batch):
     np.testing.assert_array_equal(ends, batch.q[:, -1])
 
 
-def test_one_trajectory_has_no_members(motion):
+def test_member_of_single_trajectory_is_error(motion):
     for ask in (lambda: motion[0], lambda: motion[:2], lambda: len(motion), lambda: iter(motion)):
         with pytest.raises(TypeError, match=r"this is one trajectory.* use motion.q\[k\] for its sample k"):
             ask()
-    assert motion  # not by its length
+    assert motion  # bool does not use the length
 
 
 @pytest.mark.parametrize("at", ("energy", 1.0, None, True, (0, 1), [[0], [1]], [True, False]))
-def test_another_kind_of_index_is_an_error(batch, at):
+def test_invalid_kind_of_index_is_error(batch, at):
     with pytest.raises(TypeError, match=r"motion\[i\] needs an integer, a slice, or an array"):
         batch[at]
 
@@ -181,7 +181,7 @@ def test_an_index_beyond_the_batch_is_an_error(batch, at):
 
 
 @pytest.mark.parametrize("how", ({}, {"dt": 0.01}, {"dt": 0.01, "solver": uk.RungeKutta4()}, {"drift": "none"}))
-def test_between_samples_it_is_the_solution(how):
+def test_values_between_samples_match_exact_solution(how):
     motion = uk.simulate(OSCILLATOR, [1.0], [0.0], [0.0, 1.5, 4.0], **how)
     times = np.array([3.9, 0.0, 0.1, 1.5, 1.5, 2.7, 4.0])  # in any order, some twice
     found = motion(times)
@@ -193,7 +193,7 @@ def test_between_samples_it_is_the_solution(how):
     np.testing.assert_array_equal(found.q[jnp.array([1, 3, 4, 6])], motion.q[jnp.array([0, 1, 1, 2])])
 
 
-def test_between_samples_it_is_a_simulation_with_that_sample(motion):
+def test_values_between_samples_match_simulation_with_these_samples(motion):
     more = np.sort(np.append(TS, [0.1, 0.77, 1.99]))
     expected = uk.simulate(Pendulum(), *START, more, rtol=1e-12)
     found = motion(more)
@@ -204,26 +204,26 @@ def test_between_samples_it_is_a_simulation_with_that_sample(motion):
     np.testing.assert_array_equal(motion(TS).v, motion.v)
 
 
-def test_one_number_is_one_sample(motion):
+def test_scalar_time_gives_one_sample(motion):
     found = motion(0.3)
     assert found.t.shape == (1,) and found.q.shape == (1, 2)
     np.testing.assert_array_equal(found.q, motion([0.3]).q)
 
 
-def test_fixed_steps_are_those_with_that_sample(motion):
+def test_fixed_steps_between_samples_match_simulation_with_that_sample(motion):
     how = {"dt": 0.02, "solver": uk.RungeKutta4(), "drift": "none"}
     of = lambda ts: uk.simulate(Pendulum(), *START, ts, **how)
     np.testing.assert_allclose(of(TS)([0.7, 0.9]).q, of([0.0, 0.5, 0.7, 0.9]).q[2:], rtol=0, atol=1e-13)
 
 
 @pytest.mark.parametrize("how", ({}, {"dt": 0.01}))
-def test_times_as_close_as_rounding(how):
+def test_times_within_rounding_of_samples_give_samples(how):
     motion = uk.simulate(Pendulum(), *START, TS, **how)
     near = [np.nextafter(0.5, 1), 0.5 + 1e-12, np.nextafter(2, 0), 1e-30]
     np.testing.assert_allclose(motion(near).q, motion.q[jnp.array([1, 1, 4, 0])], rtol=0, atol=1e-7)
 
 
-def test_a_batch_is_evaluated_at_once(batch):
+def test_values_of_batch_between_samples_match_those_of_members(batch):
     found = batch([0.3, 1.7])
     assert found.q.shape == (3, 2, 2) and found.t.shape == (3, 2)
     for i, member in enumerate(batch):
@@ -231,7 +231,7 @@ def test_a_batch_is_evaluated_at_once(batch):
     np.testing.assert_array_equal(batch(TS).q, batch.q)
 
 
-def test_up_to_an_event_and_no_further():
+def test_motion_is_evaluated_only_up_to_its_event():
     floor = uk.Event(lambda t, q, v: q[0], direction="falling")
     members = uk.simulate(OSCILLATOR, [[1.0], [0.5]], [[0.0], [1.0]], [0.0, 0.5, 1.0], event=floor)
     with pytest.raises(ValueError, match="the same times"):
@@ -245,18 +245,18 @@ def test_up_to_an_event_and_no_further():
         motion(0.9)
 
 
-def test_switches_are_those_of_the_motion():
+def test_evaluation_between_samples_uses_switches_of_motion():
     push = uk.System(uk.MassForce(jnp.eye(1), lambda t, q, v: jnp.where((t > 1.0) & (t < 1.001), 1000.0, 0.0)[None]))
     motion = uk.simulate(push, [0.0], [0.0], [0.0, 3.0], switches=[1.0, 1.001])
     np.testing.assert_allclose(motion([0.9, 2.0]).v[:, 0], [0, 1], rtol=0, atol=1e-9)
 
 
-def test_a_function_and_other_velocities_too():
+def test_motion_of_function_is_evaluated_between_samples():
     free = lambda t, q, v: uk.Terms(jnp.eye(1), -4 * q, jnp.zeros((0, 1)), jnp.zeros(0))
     np.testing.assert_allclose(uk.simulate(free, [1.0], [0.0], [0.0, 2.0])(0.7).q, [[np.cos(1.4)]], rtol=0, atol=1e-7)
 
 
-def test_it_has_derivatives():
+def test_values_between_samples_have_derivatives():
     def at(k, v0):
         model = Oscillator(jnp.asarray(2.0), k)
         return uk.simulate(model, jnp.array([1.0]), v0[None], [0.0, 0.5, 2.0])(1.2).q[0, 0]
@@ -277,12 +277,12 @@ def test_it_has_derivatives():
         ("now", "t must be times, got 'now'"),
     ),
 )
-def test_other_times_are_an_error(motion, t, said):
+def test_invalid_times_are_errors(motion, t, said):
     with pytest.raises(ValueError, match=said):
         motion(t)
 
 
-def test_without_a_model_there_are_only_samples(motion, tmp_path):
+def test_evaluation_between_samples_without_model_is_error(motion, tmp_path):
     loaded = uk.load_trajectory(motion.save(tmp_path / "motion.npz"))
     for lacking in (loaded, motion.without_model()):
         with pytest.raises(ValueError, match="needs the model and the options"):
@@ -307,7 +307,7 @@ def test_single_precision_stays_single():
     np.testing.assert_allclose(found.q[0, 0], np.cos(0.2), atol=1e-4)
 
 
-# --- what is returned -------------------------------------------------------------------------------------------------
+# --- returned classes -------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -350,7 +350,7 @@ def test_motions_with_other_options_have_the_same_structure(how):
     np.testing.assert_allclose(last.q[:, 0], np.cos(4.0) * np.cos(2 * TS), rtol=0, atol=1e-6)
 
 
-def test_options_are_those_of_the_motion_that_was_chosen_or_unknown():
+def test_options_after_cond_are_those_of_chosen_motion_or_unknown():
     q0 = jnp.ones(1)
     fixed = lambda q0: uk.simulate(OSCILLATOR, q0, jnp.zeros(1), TS, dt=0.1, solver=uk.RungeKutta4())
     choose = jax.jit(lambda first: jax.lax.cond(first, adaptive, fixed, q0))
@@ -367,7 +367,7 @@ def test_options_are_those_of_the_motion_that_was_chosen_or_unknown():
 
 
 @pytest.mark.parametrize("how", ({}, OTHERWISE["fixed steps"], OTHERWISE["switches"]))
-def test_motions_that_were_compiled_or_mapped_know_their_options(how):
+def test_motions_under_jit_and_vmap_retain_options(how):
     of = lambda q0: uk.simulate(OSCILLATOR, q0, jnp.zeros(1), TS, **how)
     motion = of(jnp.ones(1))
     np.testing.assert_allclose(jax.jit(of)(jnp.ones(1))(0.3).q, motion(0.3).q, rtol=0, atol=1e-7)
@@ -385,7 +385,7 @@ def test_options_that_jit_traces_are_unknown():
             motion(0.3)
 
 
-def test_options_are_those_of_the_call_even_if_its_arrays_change():
+def test_later_change_of_argument_array_does_not_change_options():
     dt = np.array(0.01)
     motion = uk.simulate(OSCILLATOR, jnp.ones(1), jnp.zeros(1), TS, dt=dt)
     expected = motion(0.3).q
@@ -393,7 +393,7 @@ def test_options_are_those_of_the_call_even_if_its_arrays_change():
     np.testing.assert_array_equal(motion(0.3).q, expected)
 
 
-def test_a_motion_that_ran_out_of_steps_is_known_up_to_its_end():
+def test_motion_that_reached_max_steps_is_evaluated_up_to_its_end():
     motion = uk.simulate(Pendulum(), *START, TS, max_steps=1, throw=False)
     end = float(motion.last[0])
     assert 0 < end < 0.1
@@ -402,8 +402,8 @@ def test_a_motion_that_ran_out_of_steps_is_known_up_to_its_end():
         motion(0.1)
 
 
-def test_what_cannot_be_integrated_is_an_error():
-    """The samples are those of the motion; the model has changed so that it cannot be continued."""
+def test_failed_integration_between_samples_is_error():
+    """The samples are those of the motion. The model is replaced by one that cannot be integrated."""
     model = lambda at: uk.System(
         uk.MassForce(jnp.eye(1), jnp.zeros(1)), uk.Holonomic(lambda t, q: q - jnp.where(t < at, 0.0, 1.0))
     )
@@ -413,7 +413,7 @@ def test_what_cannot_be_integrated_is_an_error():
         changed(0.3)
 
 
-def test_members_that_fail_at_the_same_time_are_evaluated_at_once():
+def test_members_that_fail_at_same_time_are_evaluated_before_it():
     jump = uk.Holonomic(lambda t, q: q - jnp.where(t < 1.2, 0.0, 1.0))
     model = uk.System(uk.MassForce(jnp.eye(1), jnp.zeros(1)), jump)
     motions = uk.simulate(model, np.zeros((2, 1)), np.zeros((2, 1)), TS, throw=False)
@@ -421,7 +421,7 @@ def test_members_that_fail_at_the_same_time_are_evaluated_at_once():
     np.testing.assert_allclose(motions([0.3, 1.1]).q, np.zeros((2, 2, 1)), atol=1e-12)
 
 
-def test_a_batch_without_members(batch, tmp_path):
+def test_empty_batch(batch, tmp_path):
     none = batch[~batch.finished]
     assert len(none) == 0 and repr(none) == "Trajectory('Pendulum', 0 x 5 samples of 2 coordinates)"
     assert none.energy.shape == (0, 5)
@@ -431,6 +431,6 @@ def test_a_batch_without_members(batch, tmp_path):
         none.save(tmp_path / "none.npz")
 
 
-def test_a_time_just_after_the_end_is_shown_with_all_digits(motion):
+def test_error_for_time_just_after_end_shows_all_digits(motion):
     with pytest.raises(uk.InputError, match="0 to 2 s, got 2.0000000000000004"):
         motion(np.nextafter(2, 3))

@@ -1,4 +1,4 @@
-"""Tolerances scale with the problem: units change nothing, and nothing excuses a constraint that is not kept."""
+"""Tolerances scale with the problem: results do not depend on units, and a violated constraint is always an error."""
 
 import warnings
 
@@ -31,7 +31,7 @@ class Rod(uk.AbstractSystem):
 
 
 def swung(length, mass, time, dtype=jnp.float64, **how):
-    """A pendulum of 1 m, 1 kg, in units so large, that swings for 2 s; in metres again."""
+    """The motion of a pendulum of 1 m and 1 kg for 2 s, computed in other units and returned in metres."""
     rod = Rod(*(jnp.asarray(x, dtype) for x in (length, mass, 9.81 * length / time**2)))
     q0, v0 = jnp.array([-0.8, -0.6], dtype) * length, jnp.array([0.75, -1.0], dtype) * length / time
     motion = uk.simulate(rod, q0, v0, jnp.array([0.0, 1.0, 2.0], dtype) * time, **how)
@@ -81,7 +81,7 @@ def test_projection_in_any_unit(unit):
 
 @pytest.mark.parametrize("unit", [1e-6, 1.0, 1e6])
 @pytest.mark.parametrize("beside", [3e-6, 0.3])
-def test_a_start_beside_its_rod_is_refused_in_any_unit(unit, beside):
+def test_start_off_its_rod_is_error_in_any_unit(unit, beside):
     rod = Rod(*map(jnp.asarray, (unit, 1.0, 9.81)))
     with pytest.raises(ValueError, match="off the constraints.*'rod'"):
         uk.simulate(rod, jnp.array([unit * (1 + beside), 0.0]), [0.0, 0.0], [0.0, 1.0])
@@ -89,15 +89,15 @@ def test_a_start_beside_its_rod_is_refused_in_any_unit(unit, beside):
         uk.initial_state(rod, jnp.array([unit * (1 + beside), 0.0]), [0.0, 0.0])
 
 
-def test_a_start_exact_to_rounding_is_taken_in_any_unit():
+def test_start_exact_to_rounding_is_accepted_in_any_unit():
     for unit in (1e-6, 1e6):
         rod = Rod(*(jnp.asarray(x, jnp.float32) for x in (unit, 1.0, 9.81)))
         q0 = (np.array([0.6, 0.8]) * unit).astype(np.float32)
         assert uk.simulate(rod, q0, np.zeros(2, np.float32), np.array([0, 1e-4], np.float32), rtol=1e-5).finished
 
 
-def test_no_other_coordinate_excuses_a_constraint():
-    """One that is 1e8 large and has no part in it."""
+def test_large_unrelated_coordinate_does_not_hide_violation():
+    """The coordinate of 1e8 is not in the constraint."""
     system = uk.System(
         uk.MassForce(lambda t, q: jnp.eye(3), lambda t, q, v: jnp.zeros(3)),
         uk.Holonomic(lambda t, q: q[:2] @ q[:2] - 1, name="loop"),
@@ -109,7 +109,7 @@ def test_no_other_coordinate_excuses_a_constraint():
 
 
 def jumping(at):
-    """A bead on a line whose place is prescribed, and jumps by a metre when t = 1/2."""
+    """A bead on a line. Its prescribed position jumps by 1 m at the time ``at``."""
     return uk.System(
         uk.MassForce(lambda t, q: jnp.eye(2), lambda t, q, v: jnp.array([0.0, -9.81])),
         uk.Holonomic(lambda t, q: q[0] - jnp.where(t > at, 1.0, 0.0) - t / 10, name="path"),
@@ -117,7 +117,7 @@ def jumping(at):
 
 
 @pytest.mark.parametrize(("how", "members"), [({"dt": 0.01}, 3), ({}, None)], ids=["even", "free"])
-def test_nothing_leaps_onto_its_constraints(how, members):
+def test_jump_of_constraint_ends_motion(how, members):
     q0, v0 = [0.0, 0.0], [0.1, 0.0]
     if members is not None:
         q0, v0 = (np.tile(x, (members, 1)) for x in (q0, v0))
@@ -130,7 +130,7 @@ def test_nothing_leaps_onto_its_constraints(how, members):
     assert not np.any(np.isfinite(ended.q[..., 2, :]))
 
 
-def test_a_step_that_leaps_says_so():
+def test_step_reports_jump_of_constraint():
     state = uk.initial_state(jumping(0.05), [0.0, 0.0], [0.1, 0.0])
     state = uk.step(jumping(0.05), state, 0.04)
     assert state.reason == "reached its last time"
@@ -138,15 +138,15 @@ def test_a_step_that_leaps_says_so():
 
 
 @pytest.mark.parametrize("begin", [1.7e9, 1e12])
-def test_a_batch_keeps_time_from_its_start(begin):
-    """Whatever the clock says: with adaptive steps, a member's time is not summed from 1970."""
+def test_batch_measures_time_from_its_start(begin):
+    """With adaptive steps, the time of a member is not summed from 1970."""
     spring = uk.MassForce(lambda t, q: jnp.eye(1), lambda t, q, v: -q)
     later = uk.simulate(uk.System(spring), [[1.0], [2.0]], np.zeros((2, 1)), begin + np.array([0.0, 8.0]))
     np.testing.assert_allclose(later.q[:, -1, 0], np.cos(8) * np.array([1, 2]), rtol=0, atol=3e-8)
 
 
-def test_a_clock_too_coarse_for_the_model_is_told():
-    """One second after 1.7e9 s, times are 2.4e-7 s apart."""
+def test_too_coarse_time_gives_warning_if_model_depends_on_time():
+    """Near 1.7e9 s, times in float64 are 2.4e-7 s apart."""
     driven = uk.MassForce(lambda t, q: jnp.eye(1), lambda t, q, v: jnp.cos(t) - q)
     with pytest.warns(UserWarning, match="depends on t, and times near 1.7e[+]09 s are 2e-07 s apart in float64"):
         uk.simulate(uk.System(driven), [1.0], [0.0], 1.7e9 + np.array([0.0, 1.0]), dt=0.1)
@@ -155,8 +155,8 @@ def test_a_clock_too_coarse_for_the_model_is_told():
         uk.simulate(uk.System(driven), [1.0], [0.0], 100 + np.array([0.0, 1.0]), dt=0.1)
 
 
-def test_sizes_are_those_of_the_terms():
-    """By hand: of q² − 1 at 1, two; of cos q − 1 at 0, two; of a product, in proportion."""
+def test_sizes_of_terms_match_values_by_hand():
+    """Against values computed by hand."""
     f = lambda q: jnp.stack(
         [q[0] ** 2 - 1, jnp.cos(q[1]) - 1, q[0] * (q[0] - 1), jnp.sum(jnp.array([1e8, -1e8]) * q[0])]
     )
@@ -164,7 +164,7 @@ def test_sizes_are_those_of_the_terms():
     np.testing.assert_allclose(sizes(f, (x,), (jnp.abs(x),)), [3.0, 2.0, 2.0, 2e8])
 
 
-def test_sizes_follow_loops_choices_and_calls():
+def test_sizes_of_loops_branches_and_calls():
     def f(q):
         summed = jax.lax.fori_loop(0, 4, lambda i, s: s + jnp.where(i % 2 == 0, q[0], -q[0]), 0.0)
         scanned = jax.lax.scan(lambda s, x: (s + x, s - x), 0.0, jnp.array([3.0, -3.0]) * q[0])
@@ -178,8 +178,8 @@ def test_sizes_follow_loops_choices_and_calls():
     np.testing.assert_allclose(of, [4.0, 6.0, 6.0, 8.0])
 
 
-def test_rounding_is_below_the_sizes(rng):
-    """No row of a random polynomial is further from its value in twice the precision than 8 eps times its size."""
+def test_rounding_error_is_bounded_by_sizes(rng):
+    """For each row of a random polynomial, the error in single precision is at most 8 eps times the size."""
     coefficients = rng.normal(size=(40, 6)) * 10.0 ** rng.integers(-3, 4, size=(40, 6))
 
     def f(q):
@@ -193,17 +193,17 @@ def test_rounding_is_below_the_sizes(rng):
     assert np.all(np.abs(np.asarray(single, float) - exact) <= allowed)
 
 
-def test_the_scale_of_a_swing():
-    """A pendulum of 2 m, let go level: positions of 2 m, and the speed of 2 m fallen, √(2 · 9.81), but for a factor."""
+def test_scale_of_pendulum_released_from_horizontal():
+    """A rod of 2 m: positions of 2 m, and a speed √(2 · 9.81), that of a fall of 2 m up to a constant factor."""
     found = scale_of(Rod(*map(jnp.asarray, (2.0, 3.0, 9.81))), jnp.zeros(()), jnp.array([2.0, 0.0]), jnp.zeros(2))
     np.testing.assert_allclose(found.q, [2.0, 2.0])
     np.testing.assert_allclose(found.v, [np.sqrt(2 * 9.81)] * 2)
     np.testing.assert_allclose(found.rows, [8.0])
 
 
-def test_a_body_that_is_hardly_tilted_is_no_larger_for_it():
-    """Turning moves the first entry of its quaternion by half the tilt: by that measure an entry of 1 would be without
-    bounds, and with it all that an error is allowed to be."""
+def test_scale_of_body_does_not_grow_at_small_tilt():
+    """A rotation changes the first entry of the quaternion by half the tilt. A scale from this entry alone would be
+    unbounded at zero tilt, and with it the allowed error."""
     body = uk.Mechanism({"body": uk.Body(2.0, inertia=(0.1, 0.2, 0.3))}, {"free": uk.joints.Free("ground", "body")})
     tilts = np.array([0.5, 0.0, 1e-30, 1e-12, 1e-4])
     one = np.ones(5)
@@ -214,7 +214,7 @@ def test_a_body_that_is_hardly_tilted_is_no_larger_for_it():
 
 
 class Beside(uk.AbstractSystem):
-    """x is held twice, by rows that for a while differ by ``apart``; z goes by itself, and is in neither."""
+    """Two rows prescribe x, and differ by ``apart`` for a short time. z is free and is in neither row."""
 
     apart: jax.Array
 
@@ -229,8 +229,8 @@ class Beside(uk.AbstractSystem):
 
 
 @pytest.mark.parametrize("members", [(), pytest.param((2,), marks=pytest.mark.slow)])
-def test_how_fast_another_coordinate_goes_changes_no_judgement(members):
-    """In whatever loop: rounding is no contradiction, and a millimetre is one."""
+def test_speed_of_unrelated_coordinate_does_not_change_result(members):
+    """Rows that differ by rounding do not contradict each other, and rows that differ by 1 mm do, at any speed of z."""
     at, ts = np.zeros((*members, 3)), [0.0, 0.5, 1.0]
     for apart, finished in ((1e-16, True), (1e-3, False)):
         for speed in (1e-9, 1.0, 1e6):
@@ -240,8 +240,8 @@ def test_how_fast_another_coordinate_goes_changes_no_judgement(members):
 
 
 @pytest.mark.parametrize("speed", [1e-9, 1.0, 1e6])
-def test_the_size_of_a_row_comes_from_what_is_in_it(speed):
-    """1 of x, of which nothing is said; 2 of y, which falls from there, from y − 2; nothing of z."""
+def test_size_of_row_depends_only_on_its_coordinates(speed):
+    """1 for x, by default; 4 for y − 2 at y = 2. z is in neither row."""
     two = uk.Holonomic(lambda t, q: jnp.stack([q[0], q[1] - 2.0]))
     model = uk.System(uk.MassForce(np.eye(3), np.zeros(3)), two)
     found = scale_of(model, jnp.zeros(()), jnp.array([0.0, 2.0, 0.0]), jnp.array([0.0, 0.0, speed]), jnp.asarray(1.0))

@@ -19,7 +19,7 @@ from ..mechanisms import (
 
 LEVEL, REST = [-1.0, 0.0], [0.0, 0.0]
 TIGHT: dict[str, Any] = {"rtol": 1e-11, "atol": 1e-11}
-GLOBAL = 1e-9  # what a local tolerance of 1e-11 leaves after 10 s of these motions
+GLOBAL = 1e-9  # global error of these motions after 10 s at a local tolerance of 1e-11
 
 
 @pytest.fixture(scope="module")
@@ -27,7 +27,7 @@ def pendulum():
     return uk.simulate(Pendulum(), LEVEL, REST, np.array([0, 1, 5, 9.99, 10]), **TIGHT)
 
 
-def test_pendulum_is_at_the_published_places(pendulum):
+def test_pendulum_matches_published_positions(pendulum):
     published = [  # IFToMM benchmark A01
         (0.986291751131875, -0.165010853125541),
         (-0.942305435043757, -0.334754338414001),
@@ -38,7 +38,7 @@ def test_pendulum_is_at_the_published_places(pendulum):
     np.testing.assert_allclose(pendulum.q, pendulum_exact(pendulum.t), rtol=0, atol=GLOBAL)
 
 
-def test_forces_are_newtons_and_do_no_work(pendulum):
+def test_constraint_forces_match_newtons_law_and_do_no_work(pendulum):
     gravity = np.array([0, -GRAVITY])
     np.testing.assert_allclose(pendulum.acceleration, gravity + pendulum.constraint_force, rtol=0, atol=1e-12)
     np.testing.assert_allclose(np.sum(pendulum.constraint_force * pendulum.v, axis=1), 0, rtol=0, atol=1e-10)
@@ -48,7 +48,7 @@ def test_forces_are_newtons_and_do_no_work(pendulum):
     )
 
 
-def test_energy_is_kept_and_starts_at_zero(pendulum):
+def test_energy_is_constant_and_zero_at_start(pendulum):
     np.testing.assert_allclose(pendulum.energy, 0, rtol=0, atol=1e-8)
 
 
@@ -61,7 +61,7 @@ def test_car_axis_reaches_its_reference():
 
 
 def test_constant_speed_is_a_constraint_nonlinear_in_velocity():
-    """|v|² = 4 under a constant pull: the speed stays 2 and turns towards the pull, tan(φ/2) = e^(−gt/2)."""
+    """|v|² = 4 under gravity: the speed stays 2 and the velocity turns downwards, tan(φ/2) = e^(−gt/2)."""
     speed = uk.Nonholonomic(lambda t, q, v: v @ v - 4.0, name="speed")
     model = uk.System(uk.MassForce(np.eye(2), np.array([0.0, -GRAVITY])), speed)
     motion = uk.simulate(model, REST, [2.0, 0.0], np.linspace(0, 1, 5), **TIGHT)
@@ -88,12 +88,12 @@ def test_fixed_steps_with_projection_keep_the_order_of_the_solver(solver, order)
 
 @pytest.mark.slow
 @pytest.mark.parametrize("how", (dict(rtol=1e-8, atol=1e-8), dict(dt=0.01)), ids=("adaptive", "fixed steps"))
-def test_an_implicit_solver_serves_as_well(how):
+def test_implicit_solver_matches_exact_solution(how):
     motion = uk.simulate(Pendulum(), LEVEL, REST, np.array([0.0, 1.0]), solver=dfx.Kvaerno5(), **how)
     np.testing.assert_allclose(motion.q, pendulum_exact(motion.t), rtol=0, atol=1e-6)
 
 
-def test_many_starts_are_the_single_ones():
+def test_batch_of_starts_matches_single_motions():
     angles = np.array([0.3, 1.0, 2.0])
     q0 = np.stack([np.sin(angles), -np.cos(angles)], axis=-1)
     ts = np.linspace(0, 1, 4)
@@ -105,7 +105,7 @@ def test_many_starts_are_the_single_ones():
         np.testing.assert_allclose(together.q[i], alone.q, rtol=0, atol=1e-9)
 
 
-def test_a_bare_function_will_do():
+def test_function_is_accepted_as_model():
     terms = lambda t, q, v: uk.Terms(np.eye(2), np.array([0, -GRAVITY]), 2 * q[None], -2 * (v @ v)[None])
     motion = uk.simulate(terms, LEVEL, REST, np.array([0.0, 1.0]), **TIGHT)
     np.testing.assert_allclose(motion.q, pendulum_exact(motion.t), rtol=0, atol=1e-8)
@@ -113,7 +113,7 @@ def test_a_bare_function_will_do():
     assert np.abs(motion.acceleration_residual).max() < 1e-12
 
 
-def test_new_numbers_compile_nothing_anew():
+def test_new_values_need_no_new_compilation():
     traced = []
 
     def potential(t, q):
@@ -129,13 +129,13 @@ def test_new_numbers_compile_nothing_anew():
     assert len(traced) == once
 
 
-def test_a_meter_shows_progress(capsys):
+def test_progress_is_printed(capsys):
     spring = uk.System(uk.MassForce(np.eye(1), lambda t, q, v: -q))
     uk.simulate(spring, [1.0], [0.0], np.linspace(0, 0.1, 3), progress=True)
     assert "100.00%" in capsys.readouterr().out
 
 
-def test_out_of_reach_says_when_and_which():
+def test_unreachable_constraint_error_names_time_and_constraint():
     """Two rods of 1 m whose tip is pulled away: stretched at 2 s."""
     tip = lambda t, q: jnp.array([jnp.sum(jnp.cos(q)) - 1 - t / 2, jnp.sum(jnp.sin(q))])
     model = uk.System(uk.MassForce(np.eye(2), np.zeros(2)), uk.Holonomic(tip, name=("tip x", "tip y")))
@@ -149,12 +149,12 @@ def test_out_of_reach_says_when_and_which():
     assert np.isnan(partial.q[5:]).all()
 
 
-def test_too_few_steps_are_said_to_be_too_few():
+def test_error_for_max_steps_gives_time_and_limit():
     with pytest.raises(uk.SimulationError, match=r"came to t = .* s in max_steps = 4 steps: allow more"):
         uk.simulate(Pendulum(), LEVEL, REST, [0.0, 10.0], max_steps=4)
 
 
-def test_it_can_be_jitted_whole():
+def test_simulate_under_jit_matches_exact_solution():
     end = jax.jit(lambda v0: uk.simulate(Pendulum(), jnp.array(LEVEL), v0, jnp.array([0.0, 1.0])).q[-1])
     np.testing.assert_allclose(end(jnp.zeros(2)), pendulum_exact(1.0), rtol=0, atol=1e-7)
 
@@ -188,12 +188,12 @@ def test_bad_input_is_named(changed, message):
         uk.simulate(**given)
 
 
-def test_a_bare_function_cannot_be_projected():
+def test_projection_for_function_is_error():
     with pytest.raises(ValueError, match="drift='projection' needs a ukjax.System"):
         uk.simulate(lambda t, q, v: uk.Terms(q, q, q, q), LEVEL, REST, [0.0, 1.0], drift="projection")
 
 
-def test_terms_that_are_not_finite_are_found_at_the_start():
+def test_non_finite_terms_at_start_are_error():
     model = uk.System(uk.MassForce(np.eye(2), lambda t, q, v: q / 0.0 * 0.0), ())
     with pytest.raises(ValueError, match=r"Q is not finite at t = 0 s: Q\[0\] = nan"):
         uk.simulate(model, LEVEL, REST, [0.0, 1.0])

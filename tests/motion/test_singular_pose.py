@@ -36,7 +36,7 @@ class FourBar(uk.AbstractSystem):
 
 @cache
 def four_bar(lengths):
-    """A four-bar and a start: the speed keeps its size, and the bars lie flat several times."""
+    """A four-bar and an initial state. The speed is constant, and the bars lie flat several times."""
     a, b, c, d = map(float, lengths)
     system = FourBar(jnp.array([a, b, c, d]))
     angle = 1.0 if abs(b - c) < np.hypot(d - a * np.cos(1.0), a * np.sin(1.0)) < b + c else 2.2
@@ -53,7 +53,7 @@ def passed(motion):
 
 
 @pytest.mark.parametrize("lengths", [(1, 2, 4, 3), (1, 4, 3, 2)])
-def test_fixed_steps_pass_flat_poses_of_four_bars_that_are_no_parallelograms(lengths):
+def test_fixed_steps_pass_flat_poses_of_general_four_bars(lengths):
     motion = uk.simulate(*four_bar(lengths), np.linspace(0, 20, 201), dt=0.01)
     square = np.sum(np.asarray(motion.v) ** 2, axis=1)
     np.testing.assert_allclose(square, square[0], rtol=1e-5)
@@ -62,8 +62,9 @@ def test_fixed_steps_pass_flat_poses_of_four_bars_that_are_no_parallelograms(len
 
 
 @pytest.mark.parametrize("lengths", [(1, 2, 4, 3), (2, 1, 4, 3), (1, 3, 2, 4), (2, 1, 3, 4), (2, 4, 3, 1)])
-def test_adaptive_steps_pass_flat_poses_of_four_bars_that_are_no_parallelograms(lengths):
-    """The speed keeps its size, and velocities do not turn: along the other branch they have another direction."""
+def test_adaptive_steps_pass_flat_poses_of_general_four_bars(lengths):
+    """The speed is constant, and the direction of the velocity does not jump: the other branch has another
+    direction."""
     motion = uk.simulate(*four_bar(lengths), TS)
     v = np.asarray(motion.v)
     np.testing.assert_allclose(np.sum(v**2, axis=1), np.sum(v[0] ** 2), rtol=1e-7)
@@ -73,8 +74,8 @@ def test_adaptive_steps_pass_flat_poses_of_four_bars_that_are_no_parallelograms(
     assert all("passed a singular pose, where 'loop[0]'" in note for note in motion.plan.notes)
 
 
-def test_a_batch_passes_a_flat_pose_as_its_members_do_alone():
-    """Without forces, a motion with a fourth of the velocity is the same, but four times slower."""
+def test_batch_passes_flat_pose_as_single_motions_do():
+    """Without forces, a motion with a quarter of the velocity is the same motion, four times slower."""
     system, q, v = four_bar((2, 1, 4, 3))
     batch = uk.simulate(system, jnp.stack([q, q]), jnp.stack([v, v / 4]), TS / 4)
     alone = uk.simulate(system, q, v, TS / 4)
@@ -88,7 +89,7 @@ def test_a_batch_passes_a_flat_pose_as_its_members_do_alone():
 
 @pytest.mark.parametrize("options", [{}, pytest.param({"event": lambda t, q, v: t - 9}, marks=pytest.mark.slow)])
 def test_under_jit_a_motion_ends_before_a_flat_pose(options: dict[str, Any]):
-    """It has the energy of its start, which the other branch has not."""
+    """The samples have the energy of the start. On the other branch the energy differs."""
     system, q, v = four_bar((2, 1, 4, 3))
     motion = jax.jit(lambda v: uk.simulate(system, q, v, TS / 4, **options).without_model())(v)
     square = np.sum(np.asarray(motion.v) ** 2, axis=1)
@@ -98,14 +99,14 @@ def test_under_jit_a_motion_ends_before_a_flat_pose(options: dict[str, Any]):
     assert 1.725 < motion.last[0] < 1.7375 and np.all(np.isnan(square[139:401]))
 
 
-def test_a_derivative_along_the_other_branch_is_refused():
+def test_derivative_through_flat_pose_is_error():
     system, q, v = four_bar((2, 1, 4, 3))
     with pytest.raises(ValueError, match="the derivative of a motion through a singular pose"):
         jax.grad(lambda v: uk.simulate(system, q, v, TS / 4).q[-1, 0])(v)
 
 
-def test_a_motion_that_passes_no_flat_pose_ends_before_it():
-    """Samples of a motion that ends at a pose have the energy of its start, as all samples of one that passes."""
+def test_motion_passes_flat_pose_or_ends_before_it():
+    """All samples have the energy of the start, also where the motion ends at a pose."""
     system, q, v = four_bar((1, 4, 3, 2))
     motion = uk.simulate(system, q, v, np.linspace(0, 20, 201), throw=False)
     energy = np.sum(np.asarray(motion.v) ** 2, axis=1)
@@ -115,8 +116,9 @@ def test_a_motion_that_passes_no_flat_pose_ends_before_it():
 
 
 class Parallelogram(uk.AbstractSystem):
-    """Bars of 1, 2, 1 m between pins 2 m apart, by the angle of each: both cranks turn alike. It is flat at angles of
-    180° from the line of the pins, which is tilted. A torque −3 cos(a − tilt) acts on one crank."""
+    """Bars of 1, 2 and 1 m between pins 2 m apart, with their angles as coordinates: both cranks have the same angle.
+    It is flat where this angle is 180° from the line of the pins, which is tilted. A torque −3 cos(a − tilt) acts on
+    one crank."""
 
     tilt: jax.Array
 
@@ -150,14 +152,14 @@ def check_energy(found, tilt):
 
 
 def time_from(begin, end):
-    """From one angle to another, where the first has the speed."""
+    """The time from one angle to another, with speed SPEED at the first."""
     rate = lambda a: 1 / np.sqrt(SPEED**2 + PULL * (np.sin(begin) - np.sin(a)))
     return quad(rate, begin, end, epsabs=1e-14)[0]
 
 
 @pytest.mark.parametrize("how", [{}, {"dt": 0.01}], ids=["adaptive", "fixed"])
 @pytest.mark.parametrize("tilt", [0.0, 0.4])
-def test_a_motion_begins_at_a_flat_pose(tilt, how: dict[str, Any]):
+def test_motion_from_flat_pose_matches_closed_form(tilt, how: dict[str, Any]):
     begin = tilt + np.pi
     last = time_from(np.pi, np.pi + 2.0)
     found = uk.simulate(
@@ -172,14 +174,14 @@ TO_FLAT = time_from(BEFORE, np.pi)
 
 
 def swing(tilt, times, **how):
-    """From before a flat pose, past it at the time ``TO_FLAT``."""
+    """A motion that starts before a flat pose and passes it at the time ``TO_FLAT``."""
     begin = tilt + BEFORE
     return uk.simulate(parallelogram(tilt), [begin, tilt, begin], [SPEED, 0.0, SPEED], times, **how)
 
 
 @pytest.mark.parametrize("how", [{}, {"dt": 0.01}], ids=["adaptive", "fixed"])
 @pytest.mark.parametrize("tilt", [0.0, 0.4])
-def test_a_sample_may_lie_on_a_flat_pose(tilt, how: dict[str, Any]):
+def test_motion_with_sample_on_flat_pose_matches_closed_form(tilt, how: dict[str, Any]):
     found = swing(tilt, np.linspace(0, 2 * TO_FLAT, 101), **how)
     check_energy(found, tilt)
     np.testing.assert_allclose(passed(found), [TO_FLAT], rtol=1e-6)
@@ -189,27 +191,27 @@ def test_a_sample_may_lie_on_a_flat_pose(tilt, how: dict[str, Any]):
     assert np.max(np.abs(parallelogram(tilt).position_residual(found.t[50], found.q[50]))) < 1e-8
 
 
-def test_a_step_may_end_on_a_flat_pose_where_no_sample_is():
+def test_motion_with_step_that_ends_on_flat_pose_matches_closed_form():
     found = swing(0.4, [0.0, 2 * TO_FLAT], dt=TO_FLAT / 50)
     check_energy(found, 0.4)
     np.testing.assert_allclose(time_from(BEFORE, float(found.q[-1, 0]) - 0.4), 2 * TO_FLAT, rtol=1e-8)
 
 
 @pytest.mark.parametrize("away", [1e-4, 1e-5, 1e-7, 0.0, -1e-7, -1e-4])
-def test_samples_near_a_flat_pose_change_nothing(away):
+def test_samples_near_flat_pose_do_not_change_motion(away):
     end = time_from(BEFORE, np.pi + 1.5)
     found = swing(0.4, [0.0, TO_FLAT - away, end])
     check_energy(found, 0.4)
     np.testing.assert_allclose(found.q[-1, 0], 0.4 + np.pi + 1.5, rtol=0, atol=1e-8)
 
 
-def test_a_motion_may_end_on_a_flat_pose():
+def test_motion_that_ends_on_flat_pose_matches_closed_form():
     found = swing(0.4, [0.0, TO_FLAT])
     check_energy(found, 0.4)
     np.testing.assert_allclose(found.q[-1, 0], 0.4 + np.pi, rtol=0, atol=1e-8)
 
 
-def test_a_derivative_past_a_flat_pose_is_refused_where_a_step_ends_there():
+def test_derivative_with_step_that_ends_on_flat_pose_is_error():
     def last(speed):
         begin = 0.4 + BEFORE
         start = jnp.stack([speed, 0 * speed, speed])

@@ -1,4 +1,4 @@
-"""Large systems by loops along their band: alone and in a batch, named and chosen by themselves."""
+"""Large systems with the banded solver: single motions and batches, with explicit and automatic choice."""
 
 from dataclasses import replace
 
@@ -21,7 +21,7 @@ TIMES = np.linspace(0, 0.05, 3)
 
 @pytest.fixture
 def always(monkeypatch):
-    """Any system is large, and any band narrow."""
+    """The banded solver is chosen for a system of any size and any bandwidth."""
     monkeypatch.setattr(limits, "MIN_BAND_OF_SHORT_BATCH", 1)
     monkeypatch.setattr(limits, "MIN_BAND", 1)
     monkeypatch.setattr(limits, "MIN_BAND_OF_BATCH", 1)
@@ -29,7 +29,7 @@ def always(monkeypatch):
 
 
 def row(count, members):
-    """Four-bars, and starts at different speeds on their constraints."""
+    """A row of four-bars, and consistent starts with different speeds."""
     case = four_bars_by_energies(count)
     faster = 1 + 0.1 * np.arange(members)[:, None]
     return case.system, np.tile(case.q0, (members, 1)), np.asarray(case.v0) * faster
@@ -40,7 +40,7 @@ def close(found, expected, tolerance):
 
 
 @pytest.mark.slow
-def test_a_batch_is_its_members():
+def test_batch_with_banded_solver_matches_single_motions():
     system, q, v = row(2, 3)
     method = uk.Sparse.of(pattern_of(system, q[0], v[0]))
     together = uk.simulate(system, q, v, TIMES, **RK4, method=method)
@@ -51,7 +51,7 @@ def test_a_batch_is_its_members():
 
 
 @pytest.mark.slow
-def test_adaptive_steps_in_a_batch():
+def test_adaptive_batch_with_banded_solver_matches_kkt():
     system, q, v = row(2, 3)
     together = uk.simulate(system, q, v, TIMES, method="sparse")
     close(together.q, uk.simulate(system, q, v, TIMES, method="kkt").q, 1e-9)
@@ -63,15 +63,15 @@ def pattern_of(system, q, v):
 
 
 @pytest.mark.parametrize("batch", (False, True))
-def test_it_is_chosen_by_itself(always, batch):
+def test_banded_solver_is_chosen_automatically(always, batch):
     system, q, v = row(1, 3)
     q, v = (q, v) if batch else (q[0], v[0])
     chosen = uk.simulate(system, q, v, TIMES, **RK4)
-    assert isinstance(chosen.method, uk.Orthogonal)  # which ranks are found by afterwards
+    assert isinstance(chosen.method, uk.Orthogonal)  # the method that computes ranks after the motion
     close(chosen.q, uk.simulate(system, q, v, TIMES, **RK4, method="kkt").q, 1e-12)
 
 
-def test_it_is_chosen_for_large_systems_alone():
+def test_banded_solver_is_chosen_only_for_large_systems():
     class Seen(Exception):
         pass
 
@@ -91,8 +91,8 @@ def test_it_is_chosen_for_large_systems_alone():
     assert not isinstance(what_is_tried_for(four_bars(20)), Sparse)
 
 
-def test_what_the_band_does_not_hold_is_left_to_the_usual_method(always):
-    """A mass matrix that has entries later where it has none at first."""
+def test_fallback_where_entries_outside_band_appear(always):
+    """Entries of the mass matrix that are zero at the start become nonzero during the motion."""
     mass = lambda t, q: jnp.eye(4) + jnp.where(t > 0.02, 1.0, 0.0) * jnp.ones((4, 4))
     system = uk.System(uk.MassForce(mass, lambda t, q, v: -q), uk.Holonomic(lambda t, q: q[:1] - q[1:2]))
     q, v = np.tile([1.0, 1.0, -0.5, 0.3], (2, 1)), np.zeros((2, 4))
@@ -101,8 +101,9 @@ def test_what_the_band_does_not_hold_is_left_to_the_usual_method(always):
     close(found.q, uk.simulate(system, q, v, TIMES, **RK4, method="kkt").q, 1e-13)
 
 
-def test_a_number_that_is_zero_has_the_derivative_of_the_entries_that_it_makes(always):
-    """They are not in the band of the matrices as they are, here not even in that of the same model found before."""
+def test_derivative_by_zero_parameter_includes_entries_outside_band(always):
+    """The parameter is a factor of entries outside the band of the matrices, and outside the cached band of the same
+    model."""
     far = jnp.zeros((6, 6)).at[0, -1].set(1).at[-1, 0].set(1)
     spring = 2 * jnp.eye(6) - jnp.eye(6, k=1) - jnp.eye(6, k=-1)
 
@@ -122,16 +123,16 @@ def test_a_number_that_is_zero_has_the_derivative_of_the_entries_that_it_makes(a
     assert float(jax.grad(end)(jnp.asarray(0.0))) == pytest.approx(difference, rel=1e-4)
 
 
-def test_a_mass_that_turns_negative_is_told(always):
-    """Along a direction that no constraint holds, from t = 0.02 s on."""
+def test_mass_that_becomes_negative_is_error(always):
+    """In a direction without a constraint, from t = 0.02 s."""
     mass = lambda t, q: jnp.diag(jnp.array([1.0, 1.0, jnp.where(t > 0.02, -0.5, 1.0)]))
     system = uk.System(uk.MassForce(mass, lambda t, q, v: -q), uk.Holonomic(lambda t, q: q[:1] - q[1:2]))
     with pytest.raises(uk.SimulationError, match="positive semidefinite"):
         uk.simulate(system, np.array([1.0, 1.0, -0.5]), np.zeros(3), TIMES, **RK4)
 
 
-def test_only_what_is_provisional_says_that_it_could_not(rng):
-    """A mass matrix with a negative eigenvalue, in a system whose rows leave it none."""
+def test_only_method_with_fallback_requests_fallback(rng):
+    """The mass matrix has a negative eigenvalue in a direction without a constraint."""
     M, A = jnp.diag(jnp.array([1.0, -0.5, 1.0])), jnp.array([[0.0, 0.0, 1.0]])
     method = uk.Sparse.of((np.asarray(M), np.asarray(A)))
     assert not method.factorise(M, A).needs_fallback
@@ -140,7 +141,7 @@ def test_only_what_is_provisional_says_that_it_could_not(rng):
 
 
 @pytest.mark.slow
-def test_derivatives(always, monkeypatch):
+def test_derivative_with_banded_solver_matches_kkt(always, monkeypatch):
     tried, run = [], fixed_step._solve
     monkeypatch.setattr(fixed_step, "_solve", lambda *given: tried.append(given[1].attempt) or run(*given))
     system, q, v = row(1, 2)
@@ -153,8 +154,8 @@ def test_derivatives(always, monkeypatch):
     close(found, jax.grad(end)(jnp.asarray(v[0]), "kkt"), 1e-10)
 
 
-def test_solutions_of_a_batch_have_derivatives_both_ways(rng):
-    """The equation itself, mapped, against the inverse of its matrix."""
+def test_forward_and_reverse_derivatives_of_mapped_solve(rng):
+    """The linear equations under ``vmap``, against the inverse of their matrix."""
     M = jnp.asarray(np.diag(1 + rng.uniform(size=6)))
     A = jnp.asarray(np.where(rng.uniform(size=(2, 6)) < 0.6, rng.normal(size=(2, 6)), 0.0))
     Q, b = jnp.asarray(rng.normal(size=(4, 6))), jnp.asarray(rng.normal(size=(4, 2)))

@@ -1,4 +1,4 @@
-"""A motion step by step: the same steps that ``simulate`` takes, in any composition."""
+"""``uk.step`` takes the same steps as ``simulate``, also under transformations and in batches."""
 
 import equinox as eqx
 import jax
@@ -17,7 +17,7 @@ SAME = 1e-14
 
 
 def driven(copies=1):
-    """The pendulum with a horizontal force of its own law, −v, at the bob."""
+    """The pendulum with a control law: a horizontal force −v at the bob."""
     plant = Pendulum(copies=copies)
     law = uk.control.Feedback(np.array([[1.0], [0.0]]), lambda t, q, v: -v[:1])
     return uk.System(plant.dynamics, plant.constraints, control=law)
@@ -41,7 +41,7 @@ def after(system, q0, v0, **how):
         pytest.param(Pendulum(copies=2), MANY, id="batch-redundant", marks=pytest.mark.slow),
     ),
 )
-def test_steps_are_those_of_simulate(system, start):
+def test_steps_match_simulate(system, start):
     q0, v0 = start
     motion = uk.simulate(system, q0, v0, [0.0, COUNT * DT], dt=DT, solver=uk.RungeKutta4())
     state = after(system, q0, v0)
@@ -51,14 +51,14 @@ def test_steps_are_those_of_simulate(system, start):
     assert np.all(np.asarray(state.result) == 0) and np.all(state.reason == "reached its last time")
 
 
-def test_it_is_where_jacobi_says():
+def test_steps_match_elliptic_functions():
     state = uk.initial_state(Pendulum(), LEVEL, [0.0, 0.0])
     for _ in range(10):
         state = uk.step(Pendulum(), state, 0.1, steps=100)
     np.testing.assert_allclose(state.q, pendulum_exact(1.0), rtol=0, atol=1e-9)
 
 
-def test_several_steps_at_once_are_several_steps():
+def test_several_steps_in_one_call_match_single_steps():
     once = uk.step(Pendulum(), uk.initial_state(Pendulum(), LEVEL, REST), COUNT * DT, steps=COUNT)
     one_by_one = after(Pendulum(), LEVEL, REST)
     np.testing.assert_allclose(once.q, one_by_one.q, rtol=0, atol=SAME)
@@ -66,7 +66,7 @@ def test_several_steps_at_once_are_several_steps():
 
 
 @pytest.mark.parametrize("copies", (1, 2), ids=("usual", "redundant"))
-def test_jit_and_scan_give_the_same(copies):
+def test_steps_under_jit_and_scan_match_eager(copies):
     system = Pendulum(copies=copies)
 
     @jax.jit
@@ -79,14 +79,14 @@ def test_jit_and_scan_give_the_same(copies):
 
 
 @pytest.mark.slow
-def test_vmap_over_starts_is_a_batch():
+def test_vmap_over_starts_matches_batch():
     together = uk.step(Pendulum(), uk.initial_state(Pendulum(), *MANY), DT)
     each = jax.vmap(lambda q, v: uk.step(Pendulum(), uk.initial_state(Pendulum(), q, v), DT).q)(*map(jnp.asarray, MANY))
     np.testing.assert_allclose(each, together.q, rtol=0, atol=SAME)
 
 
-def test_what_is_given_is_held_in_place_of_the_law():
-    """A constant horizontal force is a gravity that leans: against a model that has it."""
+def test_explicit_input_replaces_control_law():
+    """A constant horizontal force is equivalent to inclined gravity."""
     system, u = driven(), 2.0
     leaning = uk.System(uk.MassForce(np.eye(2), np.array([u, -GRAVITY])), Pendulum().constraints)
     given = after(system, LEVEL, REST, u=[u])
@@ -94,7 +94,7 @@ def test_what_is_given_is_held_in_place_of_the_law():
     assert np.abs(given.q - after(system, LEVEL, REST).q).max() > 1e-4
 
 
-def test_each_of_a_batch_is_given_its_own():
+def test_members_of_batch_have_different_inputs():
     system, u = driven(), np.array([[0.0], [1.0], [-2.0]])
     together = uk.step(system, uk.initial_state(system, *MANY), DT, u)
     for i in range(3):
@@ -108,11 +108,11 @@ def eighth_order(function, x, h):
     return sum(w * (function(x + k * h) - function(x - k * h)) for k, w in enumerate(weights, 1)) / h
 
 
-def test_gradients_are_those_of_differences():
+def test_gradients_match_finite_differences():
     system = driven(copies=2)
 
     def height(x):
-        """Of what is given, and of a mass."""
+        """A function of the input and of a mass."""
         model = uk.System(
             uk.MassForce(jnp.exp(x) * jnp.eye(2), jnp.exp(x) * jnp.array([0.0, -GRAVITY])),
             system.constraints,
@@ -130,8 +130,8 @@ def test_gradients_are_those_of_differences():
     assert float(jax.jacfwd(height)(0.7)) == pytest.approx(expected, rel=1e-8)
 
 
-def test_models_of_one_structure_may_have_other_redundant_rows():
-    """A point on a line under gravity, by three planes of which two are the same: the rows remembered for one model are
+def test_models_of_same_structure_with_different_redundant_rows():
+    """A point on a line under gravity, with three planes of which two are the same: the rows cached for one model are
     wrong for the next. Exact: v t + (g·e) e t²/2 along the line e."""
 
     def on_line(planes):
@@ -162,7 +162,7 @@ class Planes(eqx.Module):
         return self.normals @ q
 
 
-def test_what_a_step_cannot_do_is_in_its_result():
+def test_result_of_step_reports_failed_member():
     blown = uk.System(uk.MassForce(np.eye(2), lambda t, q, v: jnp.where(q > 0.5, jnp.nan, -q)), ())
     state = uk.step(blown, uk.initial_state(blown, [[0.1, 0.1], [0.9, 0.0]], [0.0, 0.0]), DT)
     assert np.asarray(state.reason).tolist() == ["reached its last time", "met a number that is not finite"]

@@ -31,7 +31,7 @@ def pushed(begin):
 
 
 def way(begin, t):
-    """How far 1 kg has come: with the mean speed during the pulse, then with 1 m/s."""
+    """The distance of a mass of 1 kg: with the mean speed during the pulse, then with 1 m/s."""
     return FORCE * LENGTH**2 / 2 + FORCE * LENGTH * (t - begin - LENGTH)
 
 
@@ -43,7 +43,7 @@ def end(begin, **how):
 @pytest.mark.parametrize("how", [ADAPTIVE, FIXED], ids=["adaptive", "fixed"])
 @pytest.mark.parametrize("starts", [(1,), (3, 1)], ids=["one", "batch"])
 def test_a_pulse_shorter_than_a_step_acts(how, starts):
-    """Samples are those that were asked for; switches at and beyond the ends are no trouble."""
+    """Samples are at the requested times. Switches at the ends and beyond them are accepted."""
     ts = np.array([0.0, 0.7, 1.0, 1.3, END])
     switches = [-1.0, 0.0, 1.0, 1.0 + LENGTH, END, 5.0]
     found = uk.simulate(pushed(1.0), np.zeros(starts), np.zeros(starts), ts, switches=switches, **how)
@@ -54,13 +54,13 @@ def test_a_pulse_shorter_than_a_step_acts(how, starts):
 
 
 @pytest.mark.parametrize(("how", "wrap"), [(ADAPTIVE, lambda f: f), (FIXED, jax.jit)], ids=["adaptive", "fixed, jit"])
-def test_the_end_has_a_derivative_by_the_time_of_the_pulse(how, wrap):
+def test_derivative_of_end_by_time_of_pulse(how, wrap):
     value, slope = wrap(jax.value_and_grad(lambda begin: end(begin, **how)))(1.0)
     assert float(value) == pytest.approx(way(1.0, END), abs=1e-11)
     assert float(slope) == pytest.approx(-FORCE * LENGTH, abs=1e-9)
 
 
-def test_switches_and_an_event_go_together():
+def test_motion_with_switches_meets_event():
     found = uk.simulate(
         pushed(1.0), [0.0], [0.0], [0.0, 3.0], switches=[1.0, 1.0 + LENGTH], event=lambda t, q, v: q[0] - 0.5
     )
@@ -68,7 +68,7 @@ def test_switches_and_an_event_go_together():
     assert float(found.last[0]) == pytest.approx(1.0 + LENGTH + 0.5 - FORCE * LENGTH**2 / 2, abs=1e-11)
 
 
-def test_other_switches_are_refused():
+def test_invalid_switches_are_errors():
     run = lambda **how: uk.simulate(pushed(1.0), [0.0], [0.0], [0.0, END], **how)
     with pytest.raises(ValueError, match=r"switches must be times in one row, shape \(switches,\), got shape \(\)"):
         run(switches=1.0)

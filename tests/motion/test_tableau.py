@@ -1,4 +1,4 @@
-"""The numbers of the methods that take the steps."""
+"""Coefficients of the Runge–Kutta methods."""
 
 import diffrax as dfx
 import numpy as np
@@ -13,8 +13,8 @@ def arrays(tableau):
     return tableau.weights(), np.array(tableau.b), np.array(tableau.c), np.array(tableau.b_error)
 
 
-def test_dopri8_is_diffrax_s_to_the_last_bit():
-    """Whose last stage is the first of the next step, and adds nothing to this one."""
+def test_dopri8_equals_diffrax_bitwise():
+    """The last stage in diffrax is the first of the next step, and has weight zero."""
     ours, theirs = DOPRI8, Tableau.of(dfx.Dopri8())
     assert ours.order == theirs.order == 8 and ours.stages == theirs.stages - 1
     assert theirs.b[-1] == theirs.b_error[-1] == 0 and theirs.a[-1] == theirs.b[:-1]
@@ -23,7 +23,7 @@ def test_dopri8_is_diffrax_s_to_the_last_bit():
 
 
 @pytest.mark.parametrize("tableau", (DOPRI8, RUNGE_KUTTA4), ids=("Dopri8", "RungeKutta4"))
-def test_a_stage_s_weights_add_up_to_its_time(tableau):
+def test_weights_of_each_stage_sum_to_its_time(tableau):
     A, b, c, b_error = arrays(tableau)
     np.testing.assert_allclose(A.sum(1), c, rtol=0, atol=2e-14)
     np.testing.assert_array_equal(A, np.tril(A, -1))  # explicit
@@ -31,7 +31,7 @@ def test_a_stage_s_weights_add_up_to_its_time(tableau):
 
 
 @pytest.mark.parametrize("tableau", (DOPRI8, RUNGE_KUTTA4), ids=("Dopri8", "RungeKutta4"))
-def test_it_integrates_polynomials_of_its_order(tableau):
+def test_method_integrates_polynomials_of_its_order(tableau):
     """Σ bᵢ cᵢᵏ⁻¹ = 1/k: the order conditions of the bushy trees."""
     _, b, c, b_error = arrays(tableau)
     for k in range(1, tableau.order + 1):
@@ -43,8 +43,8 @@ def test_it_integrates_polynomials_of_its_order(tableau):
 
 
 @pytest.mark.parametrize("tableau", (DOPRI8, RUNGE_KUTTA4), ids=("Dopri8", "RungeKutta4"))
-def test_it_is_of_its_order_for_what_is_linear(tableau):
-    """bᵀ Aᵏ⁻¹ 1 = 1/k!, the order conditions of the tall trees: the series of exp; and no term more."""
+def test_method_has_its_order_for_linear_equations(tableau):
+    """bᵀ Aᵏ⁻¹ 1 = 1/k!, the order conditions of the tall trees: the series of exp up to the order, and not further."""
     A, b, _, _ = arrays(tableau)
     power, factorial = np.ones(tableau.stages), 1.0
     for k in range(1, tableau.order + 1):
@@ -55,7 +55,7 @@ def test_it_is_of_its_order_for_what_is_linear(tableau):
 
 
 def test_mixed_order_conditions_hold():
-    """Σ bᵢ cᵢᵖ (A cᵠ)ᵢ = 1/((q + 1)(p + q + 2)), for all that order eight asks for."""
+    """Σ bᵢ cᵢᵖ (A cᵠ)ᵢ = 1/((q + 1)(p + q + 2)), for all p and q up to order eight."""
     A, b, c, _ = arrays(DOPRI8)
     for p in range(7):
         for q in range(1, 7 - p):

@@ -1,4 +1,4 @@
-"""Adaptive steps within ``jit``: the motion and the derivative that are found without."""
+"""Adaptive steps under ``jit`` give the same motion and derivative as without."""
 
 from typing import Any
 
@@ -25,13 +25,13 @@ def motion(length, speed, **how: Any):
 
 @pytest.fixture
 def few_marks(monkeypatch):
-    """So that they are taken away several times."""
+    """So few checkpoints that they are thinned out several times."""
     monkeypatch.setattr(traced, "MAX_CHECKPOINTS", 4)
     monkeypatch.setattr(traced, "FIRST_STRIDE", 2)
 
 
-def test_it_is_the_same_motion():
-    """Step by step, though by the method that was asked for and not by the usual one."""
+def test_motion_under_jit_matches_eager():
+    """The steps are the same, though the method is the requested one and not the fast one."""
     expected, found = motion(0.8, 0.3), jax.jit(motion)(0.8, 0.3)
     assert int(found.steps) == int(expected.steps) > 20 and found.finished
     np.testing.assert_allclose(found.q, expected.q, rtol=0, atol=1e-12)
@@ -39,8 +39,8 @@ def test_it_is_the_same_motion():
 
 
 @pytest.mark.slow
-def test_the_way_back_is_that_of_single_steps(few_marks):
-    """Of members that are mapped, and take different numbers of steps."""
+def test_reverse_derivative_of_mapped_members_matches_eager(few_marks):
+    """Members under ``vmap`` take different numbers of steps."""
 
     def of(length, speed):
         found = motion(length, speed, max_steps=300)
@@ -52,8 +52,8 @@ def test_the_way_back_is_that_of_single_steps(few_marks):
     np.testing.assert_allclose(np.stack(found, axis=1), [slope(0.8, x)[0] for x in speeds], rtol=1e-9)
 
 
-def test_members_go_each_at_their_own_pace():
-    """Members of two nested ``vmap``s with different lengths, starts and speeds move as each does alone."""
+def test_nested_vmap_matches_single_motions():
+    """Members of two nested ``vmap``s have different lengths, starts and speeds."""
     ends = lambda length, speed: (lambda found: (found.q, found.v, found.steps, found.last))(motion(length, speed))
     lengths, speeds = jnp.array([0.6, 1.1]), jnp.array([0.0, 0.3, 4.0])
     alone = [[ends(length, speed) for speed in speeds] for length in lengths]
@@ -64,7 +64,7 @@ def test_members_go_each_at_their_own_pace():
         jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, rtol=0, atol=1e-10), found, alone[i][j])
 
 
-def test_a_batch_is_the_same_too_and_has_a_derivative():
+def test_batch_under_jit_matches_eager_and_has_derivative():
     speeds = jnp.array([0.3, 4.0])
 
     def ends(speeds):
@@ -82,14 +82,14 @@ def test_a_batch_is_the_same_too_and_has_a_derivative():
     np.testing.assert_allclose(slope, difference, rtol=1e-6)
 
 
-def test_members_with_times_of_their_own_are_a_batch_too():
+def test_vmap_over_sample_times_matches_eager():
     until = lambda end: uk.simulate(Pendulum(), LEVEL, jnp.zeros(2), jnp.stack([0.0 * end, end]), rtol=1e-9).q[-1]
     ends = jnp.array([0.5, 1.0])
     found = jax.jit(jax.vmap(until))(ends)
     np.testing.assert_allclose(found, [until(end) for end in ends], rtol=0, atol=1e-11)
 
 
-def test_mapped_without_jit_it_is_compiled_once():
+def test_vmap_without_jit_compiles_once():
     steps = lambda speeds: jax.vmap(lambda speed: motion(0.8, speed).steps)(speeds)
     steps(jnp.array([0.3, 4.0]))
     with compiling() as programs:
@@ -98,7 +98,7 @@ def test_mapped_without_jit_it_is_compiled_once():
 
 
 @pytest.mark.slow
-def test_what_ends_early_says_so():
+def test_result_under_grad_reports_max_steps():
     def first(speed):
         found = motion(0.8, speed, max_steps=7)
         return jnp.nansum(found.q[0]), (found.result, found.q)

@@ -1,4 +1,4 @@
-"""What a simulation gives, as arrays, tables and files."""
+"""Trajectories as arrays, tables and files."""
 
 import sys
 
@@ -32,7 +32,7 @@ def test_npz_holds_plain_arrays_by_name(motion, tmp_path):
             np.testing.assert_array_equal(arrays[name], getattr(motion, name))
 
 
-def test_it_is_shown_in_one_line(motion, batch):
+def test_repr_is_one_line(motion, batch):
     reason = "reached its last time"
     assert repr(motion) == f"Trajectory('Pendulum', 5 samples of 2 coordinates, t = 0 to 1 s, {reason})"
     assert repr(batch) == f"Trajectory('Pendulum', 2 x 5 samples of 2 coordinates, t = 0 to 1 s, 2 {reason})"
@@ -40,7 +40,7 @@ def test_it_is_shown_in_one_line(motion, batch):
     assert len(repr(uk.view(motion, lambda t, q: jnp.stack([0 * q, q])))) < 100
 
 
-def test_a_package_that_is_missing_is_named(motion, tmp_path, monkeypatch):
+def test_missing_package_is_named_in_error(motion, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "xarray", None)
     for ask in (motion.to_xarray, lambda: motion.save(tmp_path / "motion.nc")):
         with pytest.raises(ImportError, match=r"needs the package xarray: pip install 'ukjax\[data\]'"):
@@ -64,7 +64,7 @@ def test_csv_names_columns_with_units(motion, tmp_path):
     assert table.shape == (5, len(header))
 
 
-def test_netcdf_comes_back_as_the_same_dataset(motion, tmp_path):
+def test_netcdf_file_matches_trajectory(motion, tmp_path):
     path = motion.save(tmp_path / "motion.nc")
     with xarray.open_dataset(path, engine="scipy") as read:
         np.testing.assert_array_equal(read["q"], motion.q)
@@ -83,12 +83,12 @@ def test_a_batch_has_a_member_for_each_start(batch, tmp_path):
     assert np.load(batch.save(tmp_path / "batch.npz"))["q"].shape == (2, 5, 2)
 
 
-def test_another_ending_is_refused(motion, tmp_path):
+def test_unknown_file_extension_is_error(motion, tmp_path):
     with pytest.raises(ValueError, match=r"path must end in .npz, .nc, .csv, got .*motion.mat"):
         motion.save(tmp_path / "motion.mat")
 
 
-def test_a_write_that_fails_leaves_nothing_and_spoils_nothing(motion, tmp_path, monkeypatch):
+def test_failed_write_leaves_no_file_and_keeps_earlier_file(motion, tmp_path, monkeypatch):
     path = tmp_path / "motion.npz"
     path.write_text("the earlier file")
 

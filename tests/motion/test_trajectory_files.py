@@ -1,4 +1,4 @@
-"""A trajectory as a file, and back: by ourselves, and by those who read such files elsewhere."""
+"""Trajectories saved to files and loaded again, and files read by other programs."""
 
 import warnings
 from dataclasses import fields
@@ -50,14 +50,14 @@ def stopped():
 
 @pytest.fixture(scope="module")
 def bare():
-    """Of a function, whose rows have no names."""
+    """The motion of a function, whose rows have no names."""
     return uk.simulate(
         lambda t, q, v: uk.Terms(np.eye(2), jnp.zeros(2), np.ones((1, 2)), jnp.zeros(1)), np.zeros(2), [1.0, -1.0], TS
     )
 
 
 def everything(trajectory):
-    """All that a trajectory says, by name."""
+    """All values of a trajectory, by name."""
     names = ("t", "q", "v", "result", "steps", "finished", "reason", "coordinates", "inputs", "rows", "title")
     found = {name: getattr(trajectory, name) for name in names}
     found |= {f"last {i}": x for i, x in enumerate(trajectory.last)}
@@ -68,7 +68,7 @@ def everything(trajectory):
 @pytest.mark.parametrize(
     "which", ("single", "bare", *(pytest.param(x, marks=pytest.mark.slow) for x in ("batch", "stopped")))
 )
-def test_what_was_saved_comes_back(which, ending, tmp_path, request):
+def test_loaded_trajectory_equals_saved_one(which, ending, tmp_path, request):
     written = request.getfixturevalue(which)
     read = uk.load_trajectory(written.save(tmp_path / f"motion.{ending}"))
     assert read.model is None and read.method is None
@@ -114,15 +114,15 @@ def test_contacts_are_saved(touching, tmp_path):
         uk.load_trajectory(path)
 
 
-def test_names_are_those_of_the_model(single):
+def test_names_of_rows_match_the_model(single):
     assert single.rows["residual"] == ("belt", "speed") == single.rows["acceleration_residual"]
     assert single.rows["position_residual"] == ("belt",)
     assert single.rows["unreachable"] == ("speed",)
     assert single.title == "System"
 
 
-def test_netcdf_says_what_it_holds(single, tmp_path):
-    """Read by SciPy alone, which knows nothing of xarray's ways: attributes by the CF conventions, names as texts."""
+def test_netcdf_file_has_attributes_units_and_names(single, tmp_path):
+    """Read by SciPy, without the conventions of xarray: attributes by the CF conventions, names as texts."""
     with scipy.io.netcdf_file(single.save(tmp_path / "motion.nc"), mmap=False) as file:
         text = lambda name: [b"".join(row).rstrip(b"\0").decode() for row in file.variables[name][:]]
         assert vars(file)["Conventions"] == b"CF-1.11" and vars(file)["title"] == b"System"
@@ -140,7 +140,7 @@ def test_netcdf_says_what_it_holds(single, tmp_path):
         np.testing.assert_array_equal(file.variables["control"][:], single.control)
 
 
-def test_one_unit_for_all_coordinates_is_the_unit_of_what_belongs_to_them(tmp_path):
+def test_common_unit_of_coordinates_gives_units_of_derived_quantities(tmp_path):
     system = uk.System(uk.MassForce(np.eye(1), np.ones(1)), (), coordinates=[("x", "m")])
     path = uk.simulate(system, [0.0], [0.0], TS).save(tmp_path / "motion.nc")
     with xarray.open_dataset(path, engine="scipy") as read:
@@ -149,8 +149,8 @@ def test_one_unit_for_all_coordinates_is_the_unit_of_what_belongs_to_them(tmp_pa
 
 
 @pytest.mark.slow
-def test_members_with_times_of_their_own_share_no_axis(stopped, batch):
-    """An event's instant is a sample, and not that of the others."""
+def test_members_with_different_times_have_no_common_time_axis(stopped, batch):
+    """The time of an event is a sample of one member only."""
     assert "time" not in stopped.to_xarray().coords
     np.testing.assert_array_equal(stopped.to_xarray()["t"], stopped.t)
     np.testing.assert_array_equal(batch.to_xarray()["time"], TS)
@@ -163,7 +163,7 @@ def test_archives_are_plain_arrays(batch, tmp_path):
         np.testing.assert_array_equal(arrays["last_q"], batch.q[:, -1])
 
 
-def test_figures_are_drawn_of_what_was_read(single, tmp_path):
+def test_figures_of_loaded_trajectory_match_those_of_saved_one(single, tmp_path):
     read = uk.load_trajectory(single.save(tmp_path / "motion.npz"))
     labels = [ax.get_ylabel() for ax in uk.plot.histories(read).axes]
     assert labels == [ax.get_ylabel() for ax in uk.plot.histories(single).axes]
@@ -180,14 +180,14 @@ def test_figures_are_drawn_of_what_was_read(single, tmp_path):
         ("x.nc", b"CDF\x02", "is not, or no longer, a netCDF file"),
     ],
 )
-def test_what_is_no_trajectory_is_refused(name, content, words, tmp_path):
+def test_invalid_trajectory_file_is_error(name, content, words, tmp_path):
     (tmp_path / name).write_bytes(content)
     with pytest.raises(ValueError, match=words):
         uk.load_trajectory(tmp_path / name)
 
 
 @pytest.mark.parametrize("ending", ("npz", "nc"))
-def test_a_file_that_was_cut_or_is_another_s_is_refused(ending, single, tmp_path):
+def test_truncated_or_foreign_file_is_error(ending, single, tmp_path):
     path = single.save(tmp_path / f"motion.{ending}")
     whole = path.read_bytes()
     path.write_bytes(whole[: len(whole) // 2])
@@ -203,7 +203,7 @@ def test_a_file_that_was_cut_or_is_another_s_is_refused(ending, single, tmp_path
         uk.load_trajectory(tmp_path / f"nothing.{ending}")
 
 
-def test_rounding_to_single_precision_is_said(single, tmp_path):
+def test_rounding_to_single_precision_gives_warning(single, tmp_path):
     path = single.save(tmp_path / "motion.npz")
     with jax.enable_x64(False), pytest.warns(UserWarning, match="in float64 and was rounded to float32"):
         assert uk.load_trajectory(path).q.dtype == jnp.float32
@@ -212,7 +212,7 @@ def test_rounding_to_single_precision_is_said(single, tmp_path):
         assert uk.load_trajectory(path).q.dtype == jnp.float64
 
 
-def test_without_its_model_a_motion_says_what_is_missing(single, tmp_path):
+def test_saving_without_model_and_observation_is_error(single, tmp_path):
     with pytest.raises(ValueError, match="call with_observation.. before without_model"):
         single.without_model().save(tmp_path / "motion.npz")
     single.with_observation().without_model().save(tmp_path / "motion.npz")

@@ -1,4 +1,4 @@
-"""The same motion, value and steps under every transformation of JAX, and with arrays from inside and outside it."""
+"""Motions under each transformation of JAX, and with arrays from outside a compiled function."""
 
 from typing import Any
 
@@ -32,7 +32,7 @@ DOORS: dict[str, Any] = {
 
 @pytest.mark.parametrize("door", DOORS)
 def test_arrays_from_outside_a_compiled_function_can_be_used_within(door):
-    """JAX traces what is done with them there, though they are no tracers."""
+    """JAX traces operations on these arrays, though the arrays are not tracers."""
     if door == "forces of a motion":  # evaluated within, on first access
         motion = uk.simulate(PENDULUM, Q0, V0, TS)
         inside = lambda: motion.constraint_force
@@ -49,7 +49,7 @@ def test_arrays_from_outside_a_compiled_function_can_be_used_within(door):
 
 
 def swing(height=1.0):
-    """A pendulum in its angle: quick to compile."""
+    """A pendulum with its angle as coordinate, which is quick to compile."""
     return uk.System(uk.MassForce(jnp.eye(1), lambda t, q, v: -9.81 * height * jnp.sin(q)), ())
 
 
@@ -59,14 +59,14 @@ SLOW = pytest.mark.slow
 
 
 def swung(v, q=ANGLE):
-    """What a test compares, and a number that depends on it."""
+    """A scalar for derivatives, and the values that a test compares."""
     motion = uk.simulate(swing(), q, v, TIMES, rtol=1e-9)
     found = motion.q, motion.v, motion.steps, motion.result, motion.last
     return jnp.sum(jnp.sin(motion.q[..., -1, :])), found
 
 
 def test_every_transformation_gives_the_same_motion():
-    """Steps, results, types and values; under a derivative, too, whose value is that of what it differentiates.
+    """Steps, results, types and values are the same, also under a derivative.
 
     ``test_parity`` has other problems, single motions and fixed steps.
     """
@@ -80,7 +80,7 @@ def test_every_transformation_gives_the_same_motion():
             np.testing.assert_allclose(y, x, rtol=0, atol=1e-12, err_msg=how)
 
 
-def test_derivatives_forward_and_reverse_are_those_of_the_same_steps():
+def test_forward_and_reverse_derivatives_match_finite_differences():
     of = swung
     (_, plain), slope = of(RATE), jax.grad(lambda v: of(v)[0])(RATE)
     forward, found = jax.jacfwd(of, has_aux=True)(RATE)
@@ -92,7 +92,7 @@ def test_derivatives_forward_and_reverse_are_those_of_the_same_steps():
 
 
 def kutta(q, v, ts, counts):
-    """Kutta's method in NumPy, so many steps between samples."""
+    """The Runge–Kutta method in NumPy, with these numbers of steps between samples."""
     rates = lambda y: np.array([y[1], -9.81 * np.sin(y[0])])
     y, found = np.array([q, v]), [q]
     for a, b, count in zip(ts, ts[1:], counts, strict=False):
@@ -110,7 +110,7 @@ def kutta(q, v, ts, counts):
     "traced",
     ("dt", "ts", *(pytest.param(x, marks=SLOW) for x in ("mapped", "forward", "reverse"))),
 )
-def test_dt_asks_for_even_steps_that_meet_the_samples_also_where_it_is_traced(traced):
+def test_traced_dt_gives_equal_steps_that_meet_samples(traced):
     expected = kutta(1.0, 0.5, np.asarray(TIMES), (1, 1, 9))
     step: dict[str, Any] = {"dt": 0.1}
     of = lambda **how: (lambda motion: (motion.q, motion.steps))(
@@ -133,14 +133,14 @@ def test_dt_asks_for_even_steps_that_meet_the_samples_also_where_it_is_traced(tr
 
 
 def leaping():
-    """A rod that is given another length at once, half a second after the start."""
+    """A rod whose length jumps at t = 0.5 s."""
     length = lambda t: jnp.where(t < 0.5, 1.0, 1.3)
     rod = uk.Holonomic(lambda t, q: q @ q - length(t) ** 2, name="rod")
     return uk.System(uk.MassForce(jnp.eye(2), jnp.array([0.0, -9.81])), rod)
 
 
 @pytest.mark.parametrize("how", ({}, pytest.param({"event": lambda t, q, v: q[0] - 5.0}, marks=SLOW)))
-def test_a_constraint_that_jumps_is_called_by_one_name(how):
+def test_jump_of_constraint_has_same_result_with_and_without_event(how):
     q0, v0 = np.array([0.6, -0.8]), np.zeros(2)
     motion = uk.simulate(leaping(), q0, v0, [0.0, 1.0], throw=False, **how)
     assert motion.reason == REASONS[JUMPED]
@@ -149,8 +149,9 @@ def test_a_constraint_that_jumps_is_called_by_one_name(how):
 
 
 @SLOW
-def test_too_few_steps_is_said_of_none_but_who_took_too_few():
-    """A batch that stops for another reason after more steps than ``max_steps``, which does not count for ``dt``."""
+def test_max_steps_is_not_named_for_another_failure():
+    """A batch with ``dt`` fails for another reason after more than ``max_steps`` steps. ``max_steps`` does not apply to
+    ``dt``."""
     with pytest.raises(uk.SimulationError, match="would have to leap"):
         uk.simulate(leaping(), np.tile([0.6, -0.8], (2, 1)), np.zeros(2), np.linspace(0, 1, 11), dt=0.01, max_steps=5)
 
@@ -158,8 +159,8 @@ def test_too_few_steps_is_said_of_none_but_who_took_too_few():
 # --- derivatives by a time, and single precision --------------------------------------------------------------------
 
 
-def test_a_time_given_as_a_number_has_a_derivative():
-    """A rod that grows: the point on it moves outwards with it; and a motion of constant force, by its first time."""
+def test_derivative_by_scalar_time():
+    """The projection of a point on a growing rod, and a motion of constant force by its first time."""
     growing = uk.System(
         uk.MassForce(jnp.eye(2), jnp.zeros(2)), uk.Holonomic(lambda t, q: q @ q - (1 + t) ** 2, name="rod")
     )
@@ -171,7 +172,7 @@ def test_a_time_given_as_a_number_has_a_derivative():
 
 
 @pytest.mark.parametrize("how", ("one", "batch", pytest.param("jit", marks=SLOW)))
-def test_tolerances_are_brought_to_the_precision_of_the_motion(how):
+def test_tolerances_are_converted_to_precision_of_motion(how):
     M, force = jnp.eye(1, dtype=jnp.float32), jnp.ones(1, jnp.float32)
     system = uk.System(uk.MassForce(M, lambda t, q, v: -q * force), ())
     q0 = jnp.ones((2, 1) if how == "batch" else 1, jnp.float32)
@@ -181,14 +182,14 @@ def test_tolerances_are_brought_to_the_precision_of_the_motion(how):
     np.testing.assert_allclose(found[..., -1, :], np.cos(1.0), atol=1e-4)
 
 
-# --- what a program may allow itself --------------------------------------------------------------------------------
+# --- strict settings of JAX -----------------------------------------------------------------------------------------
 
 
 STRICT = {"jax_numpy_rank_promotion": "raise", "jax_numpy_dtype_promotion": "strict", "jax_debug_nans": True}
 
 
 def test_strict_settings_of_jax_change_nothing():
-    """One motion and its derivative, with a sample that is not reached until the end."""
+    """One motion and its derivative."""
     before = {option: getattr(jax.config, option) for option in STRICT}
     end = lambda v: uk.simulate(swing(), ANGLE, v, [0.0, 0.2, 0.4]).q[-1, 0]
     expected = jax.value_and_grad(end)(RATE)

@@ -1,4 +1,4 @@
-"""Bad input is refused in the user's words: which argument, what was seen, what was wanted, what to do."""
+"""Errors for invalid input give the argument, the value that was seen, the requirement, and what to do."""
 
 import json
 import subprocess
@@ -44,7 +44,7 @@ def refused(message):
         ("b", np.zeros(1, np.complex64), r"^b must be numbers, real and in float32 or float64, got complex64"),
     ),
 )
-def test_terms_must_fit_each_other(field, value, message):
+def test_terms_of_wrong_shape_or_kind_are_errors(field, value, message):
     with refused(message):
         terms(**{field: value})
     with refused(message):  # shapes are known under jit as well
@@ -55,12 +55,12 @@ def terms_traced(field, value):
     return uk.Terms(**(GOOD | {field: value}))
 
 
-def test_half_precision_is_refused():
+def test_half_precision_is_an_error():
     with refused(r"^M must be numbers, real and in float32 or float64, got float16"):
         uk.Terms(**{name: jnp.asarray(value, jnp.float16) for name, value in GOOD.items()})
 
 
-def test_whole_numbers_are_taken_for_real_ones():
+def test_integers_are_converted_to_floats():
     assert terms(M=np.eye(2, dtype=int), Q=np.array([1, 2])).M.dtype == jnp.float64
 
 
@@ -89,7 +89,7 @@ def test_whole_numbers_are_taken_for_real_ones():
         ("M", np.diag([1e6, -1e-6]), r"^M must be positive semidefinite: M\[1, 1\] = -1e-06, the mass of q\[1\]"),
     ),
 )
-def test_values_that_cannot_be_are_refused(field, value, message):
+def test_invalid_values_are_errors(field, value, message):
     bad = terms(**{field: value})
     with refused(message):
         uk.constrained_motion(bad)
@@ -100,7 +100,7 @@ def test_values_that_cannot_be_are_refused(field, value, message):
 @pytest.mark.parametrize("heavy", (1.0, 1e3, 1e9))
 @pytest.mark.parametrize("method", ("orthogonal", "sparse"))
 def test_symmetry_does_not_depend_on_the_unit_of_another_coordinate(heavy, method):
-    """1e-6 and 0 beside moments of inertia of 2e-6, whatever the mass along another coordinate."""
+    """Entries 1e-6 and 0 with moments of inertia of 2e-6, for any mass along another coordinate."""
     M = np.diag([heavy, 2e-6, 2e-6])
     M[1, 2] = 1e-6
     lopsided = uk.Terms(M, [heavy, 2e-6, 2e-6], np.zeros((1, 3)), [0.0])
@@ -115,7 +115,7 @@ def test_symmetry_does_not_depend_on_the_unit_of_another_coordinate(heavy, metho
 
 
 def test_a_weight_may_have_entries_in_different_units():
-    """Of a motor [N m] and a cylinder [N]: positive and symmetric beside the sizes of both."""
+    """Of a motor [N m] and a cylinder [N]: positive and symmetric relative to the sizes of both entries."""
     weight = np.array([[1e9, 1e-1], [1e-1, 1e-8]])
     with refused(r"^weight must be positive.* got one whose smallest eigenvalue is"):
         uk.control.Servo(np.eye(2), uk.Holonomic(lambda t, q: q[0]), weight=weight * [[1.0, 40.0], [40.0, 1.0]])
@@ -125,7 +125,7 @@ def test_a_weight_may_have_entries_in_different_units():
 
 
 @pytest.mark.parametrize("method", ("cholesky", "kkt"))
-def test_terms_in_float32_are_diagnosed(method):
+def test_errors_for_terms_in_float32(method):
     row_of_zeros = terms(M=np.eye(2, dtype=np.float32), A=np.zeros((1, 2)), b=np.zeros(1))
     row_of_zeros = jax.tree.map(lambda x: x.astype(np.float32), row_of_zeros)
     with refused(f"^method '{dict(cholesky='Cholesky', kkt='KKT')[method]}' needs independent rows"):
@@ -134,7 +134,7 @@ def test_terms_in_float32_are_diagnosed(method):
         uk.constrained_motion(jax.tree.map(jnp.zeros_like, row_of_zeros), method)
 
 
-def test_rounding_is_no_asymmetry_and_no_negative_mass():
+def test_rounding_errors_of_mass_matrix_are_accepted():
     check_terms(terms(M=np.array([[1.0, 1.0], [1.0 + 1e-12, 1.0 - 1e-12]])))
     check_terms(terms(M=np.zeros((2, 2))))
 
@@ -154,7 +154,7 @@ def test_rounding_is_no_asymmetry_and_no_negative_mass():
         (np.diag([1.0, 0.0]), [[0.0, 1.0]], "cholesky", r"^method 'Cholesky' found no finite .*positive definite M"),
     ),
 )
-def test_a_motion_that_is_not_there_is_explained(M, A, method, message):
+def test_error_explains_why_motion_does_not_exist(M, A, method, message):
     without = terms(M=M, A=A, b=np.zeros(len(A)))
     with refused(message):
         uk.constrained_motion(without, method)
@@ -162,17 +162,17 @@ def test_a_motion_that_is_not_there_is_explained(M, A, method, message):
     assert not np.isfinite(traced).all()
 
 
-def test_a_motion_that_is_not_there_is_dated():
+def test_error_for_motion_that_does_not_exist_gives_time():
     with refused(r"^the motion is not unique at t = 3 s: rank"):
         check_unique(terms(M=np.zeros((2, 2))), np.full(2, np.nan), "Any", " at t = 3 s")
 
 
-def test_a_finite_motion_is_not_questioned():
+def test_finite_motion_passes_check_of_uniqueness():
     check_unique(terms(M=np.zeros((2, 2))), np.zeros(2), "Any")
 
 
-def test_values_are_not_looked_at_under_jit_vmap_and_grad():
-    """What ``check_mass`` would refuse is NaN there, in the member that has it."""
+def test_invalid_mass_matrix_under_jit_and_vmap_gives_nan():
+    """Traced values are not checked. Only the member with the invalid matrix is NaN."""
     sound, lopsided = terms(M=np.array([[1.0, 0.25], [0.25, 1.0]])), terms(M=np.array([[1.0, 0.5], [0.0, 1.0]]))
     negative = terms(M=np.diag([1.0, -1.0]))
     for bad in lopsided, negative:
@@ -183,7 +183,7 @@ def test_values_are_not_looked_at_under_jit_vmap_and_grad():
     assert np.isfinite(slope.Q).all()
 
 
-def test_traced_values_are_not_known():
+def test_traced_values_are_not_concrete():
     seen, concrete = [], terms()
     jax.jit(lambda x: seen.append((is_concrete(x), is_concrete(concrete), is_concrete({"a": [x, 1.0]}))))(1.0)
     assert seen == [(False, True, False)]
@@ -194,7 +194,7 @@ def test_traced_values_are_not_known():
 
 
 @pytest.mark.parametrize("function", (lambda t, q: 0, lambda *x: 0, lambda t, q, v=0: 0, max, jnp.add))
-def test_functions_that_take_the_arguments_are_accepted(function):
+def test_functions_with_suitable_arguments_are_accepted(function):
     check_function("phi", function, "t, q")
 
 
@@ -224,7 +224,7 @@ def test_functions_that_take_the_arguments_are_accepted(function):
         ),
     ),
 )
-def test_functions_of_other_arguments_are_refused(make, message):
+def test_functions_with_other_arguments_are_errors(make, message):
     with refused(message):
         make()
 
@@ -269,7 +269,7 @@ def test_functions_of_other_arguments_are_refused(make, message):
         ),
     ),
 )
-def test_rows_of_the_wrong_shape_are_refused(make, message):
+def test_rows_of_the_wrong_shape_are_errors(make, message):
     with refused(message):
         make().rows(*STATE)
 
@@ -299,18 +299,18 @@ def test_rows_of_the_wrong_shape_are_refused(make, message):
         ),
     ),
 )
-def test_energies_masses_and_forces_of_the_wrong_shape_are_refused(make, message):
+def test_energies_masses_and_forces_of_the_wrong_shape_are_errors(make, message):
     with refused(message):
         make().terms(*STATE)
 
 
-def test_redundant_rows_are_the_reason_whatever_the_units():
+def test_error_names_redundant_rows_in_any_units():
     terms = uk.Terms(np.diag([1e9, 1e-9]), np.ones(2), np.array([[1.0, 0.0], [1.0, 0.0]]), np.zeros(2))
     with refused("method 'Cholesky' needs independent rows: A has 2 rows of rank 1"):
         uk.constrained_motion(terms, "cholesky")
 
 
-# --- things of the wrong type: in a process where annotations are not enforced, as users have it --------------------
+# --- arguments of the wrong type: in a process where annotations are not enforced, as users have it ----------------
 
 WRONG_TYPES = {
     "uk.constrained_motion((1, 2))": "terms must be ukjax.Terms(M, Q, A, b), got tuple",
@@ -361,5 +361,5 @@ def said():
 
 
 @pytest.mark.parametrize("call", WRONG_TYPES)
-def test_things_of_the_wrong_type_are_refused(said, call):
+def test_arguments_of_the_wrong_type_are_errors(said, call):
     assert said.get(call) == WRONG_TYPES[call]

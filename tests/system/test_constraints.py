@@ -21,7 +21,7 @@ def phi(t, q):
 
 
 def psi(t, q, v):
-    """Nonlinear in v: a speed that is prescribed, and a product of velocities."""
+    """Nonlinear in v: a prescribed speed, and a product of velocities."""
     x, y, z = q
     return [v[0] ** 2 + v[1] ** 2 - x * t, v[0] * v[2] * jnp.sin(y) - z * v[1] ** 3]
 
@@ -68,21 +68,21 @@ BEND = np.array([1.0, 2.0, 3.0])
 # --- A and b -------------------------------------------------------------------------------------------------------
 
 
-def test_holonomic_rows_are_those_of_sympy():
+def test_holonomic_rows_match_sympy():
     t, _, q, v, a = symbols()
     x, y, z = q
     statements = [x**2 + sp.sin(y * z) - t**2 * x, sp.exp(x * y) - sp.cos(t) * z]
     same_rows(uk.Holonomic(phi), *by_sympy(statements, 2, t, q, v, a))
 
 
-def test_nonholonomic_rows_nonlinear_in_the_velocity_are_those_of_sympy():
+def test_nonholonomic_rows_nonlinear_in_the_velocity_match_sympy():
     t, _, q, v, a = symbols()
     (x, y, z), (vx, vy, vz) = q, v
     statements = [vx**2 + vy**2 - x * t, vx * vz * sp.sin(y) - z * vy**3]
     same_rows(uk.Nonholonomic(psi), *by_sympy(statements, 1, t, q, v, a))
 
 
-def test_pfaffian_rows_are_those_of_sympy():
+def test_pfaffian_rows_match_sympy():
     """A v = c: the sign of c is that of the right-hand side."""
     t, _, q, v, a = symbols()
     (x, y, z), (vx, vy, vz) = q, v
@@ -110,14 +110,14 @@ def test_a_prescribed_path_by_hand():
     np.testing.assert_allclose(b, [-4 * np.sin(2 * T)], rtol=0, atol=CLOSE)
 
 
-def test_holonomic_second_derivative_is_a_difference_along_a_path():
+def test_holonomic_second_derivative_matches_difference_along_a_path():
     h, along = 1e-4, lambda t: np.array(phi(t, path(t)))
     differences = (along(T + h) - 2 * along(T) + along(T - h)) / h**2
     A, b = rows(uk.Holonomic(phi))
     np.testing.assert_allclose(A @ BEND - b, differences, rtol=0, atol=DIFFERENCES)
 
 
-def test_nonholonomic_derivative_is_a_difference_along_a_path():
+def test_nonholonomic_derivative_matches_difference_along_a_path():
     h, along = 1e-4, lambda t: np.array(psi(t, path(t), jax.jacfwd(path)(t)))
     A, b = rows(uk.Nonholonomic(psi))
     np.testing.assert_allclose(A @ BEND - b, (along(T + h) - along(T - h)) / (2 * h), rtol=0, atol=DIFFERENCES)
@@ -125,20 +125,20 @@ def test_nonholonomic_derivative_is_a_difference_along_a_path():
 
 @pytest.mark.parametrize("A", (np.array([[1.0, 2.0, 3.0]]), lambda t, q, v: [[1.0, 2.0, 3.0]], [1.0, 2.0, 3.0]))
 @pytest.mark.parametrize("b", (np.array([4.0]), lambda t, q, v: 4.0, 4.0))
-def test_acceleration_constraint_is_taken_as_it_stands(A, b):
+def test_rows_of_acceleration_constraint_are_its_arguments(A, b):
     same_rows(uk.AccelerationConstraint(A, b), [[1.0, 2.0, 3.0]], [4.0])
 
 
 @pytest.mark.parametrize("result", (lambda x: x, lambda x: [x], lambda x: jnp.stack([x]), lambda x: (x,)))
-def test_a_number_a_list_and_a_vector_mean_the_same(result):
+def test_functions_may_return_a_number_a_list_or_a_vector(result):
     same_rows(uk.Holonomic(lambda t, q: result(q[0] ** 2)), [[2 * Q[0], 0, 0]], [-2 * V[0] ** 2])
     same_rows(uk.Nonholonomic(lambda t, q, v: result(v[0] ** 2)), [[2 * V[0], 0, 0]], [0.0])
 
 
-# --- what the constraint says of positions and velocities ----------------------------------------------------------
+# --- residuals of positions and velocities -------------------------------------------------------------------------
 
 
-def test_residuals_are_the_statement_and_its_first_derivative():
+def test_residuals_are_the_function_and_its_first_derivative():
     holonomic, nonholonomic = uk.Holonomic(phi), uk.Nonholonomic(psi)
     h, along = 1e-6, lambda t: np.array(phi(t, path(t)))
     t, q, v = map(jnp.asarray, (T, Q, V))
@@ -150,7 +150,7 @@ def test_residuals_are_the_statement_and_its_first_derivative():
     np.testing.assert_allclose(nonholonomic.velocity(t, q, v), psi(T, Q, V), rtol=0, atol=CLOSE)
 
 
-def test_rows_given_as_accelerations_have_nothing_to_check():
+def test_acceleration_constraint_has_no_residuals():
     t, q, v = map(jnp.asarray, (T, Q, V))
     constraint = uk.AccelerationConstraint(np.ones((2, 3)), np.ones(2))
     assert constraint.position(t, q).shape == constraint.velocity(t, q, v).shape == (0,)
@@ -167,7 +167,7 @@ def test_stabilised_rows_obey_baumgartes_equation(rng, alpha, beta):
         t, q, v = map(jnp.asarray, (rng.normal(), rng.normal(size=3), rng.normal(size=3)))
         (A, b), (A_stabilised, b_stabilised) = plain.rows(t, q, v), stabilised.rows(t, q, v)
         x = np.linalg.lstsq(A_stabilised, b_stabilised)[0]
-        second = A @ x - b  # φ̈ along the motion that the stabilised rows ask for
+        second = A @ x - b  # φ̈ along the motion with the stabilised rows
         residual = second + alpha * plain.velocity(t, q, v) + beta * plain.position(t, q)
         np.testing.assert_allclose(residual, 0, rtol=0, atol=1e-10)
         assert np.abs(second).max() > 1e-3
@@ -198,7 +198,7 @@ def test_critical_damping_has_one_double_root(rate):
 
 
 def shapes(jaxpr):
-    """The shape of every intermediate result, in whatever is called as well."""
+    """The shapes of all intermediate results, also in called functions."""
     for equation in jaxpr.eqns:
         yield from (variable.aval.shape for variable in equation.outvars)
         for inner in jax.tree.leaves(equation.params, is_leaf=lambda x: hasattr(x, "eqns") or hasattr(x, "jaxpr")):
@@ -227,7 +227,7 @@ def test_the_second_derivative_is_never_formed():
 
 
 def test_parameters_of_a_constraint_are_leaves_with_gradients():
-    """φ = |q|²/2 − r²/2 with r its own leaf: b = −|v|² − β φ, ∂b/∂r = β r."""
+    """φ = |q|²/2 − r²/2, where r is a leaf: b = −|v|² − β φ, ∂b/∂r = β r."""
 
     class Sphere(eqx.Module):
         radius: jax.Array
@@ -241,7 +241,7 @@ def test_parameters_of_a_constraint_are_leaves_with_gradients():
     np.testing.assert_allclose(gradient.beta, -(Q @ Q - 4) / 2, rtol=0, atol=CLOSE)
 
 
-def test_a_batch_of_rows_is_that_of_its_members(rng):
+def test_batch_of_rows_matches_single_states(rng):
     constraint, q, v = uk.Holonomic(phi, 1.0, 2.0), rng.normal(size=(4, 3)), rng.normal(size=(4, 3))
     A, b = jax.jit(jax.vmap(constraint.rows, in_axes=(None, 0, 0)))(jnp.asarray(T), q, v)
     for i in range(4):

@@ -1,4 +1,4 @@
-"""M and Q from energies, against SymPy's Lagrange equations, other coordinates, and the power they must do."""
+"""M and Q from energies, against Lagrange's equations by SymPy, other coordinates, and the power of the forces."""
 
 import jax
 import jax.numpy as jnp
@@ -55,7 +55,7 @@ def bead_on_a_hoop(xp, t, q, v):
     return kinetic, G * (xp.sin(2 * t) - r * xp.cos(theta))
 
 
-def test_double_pendulum_is_that_of_sympy(rng):
+def test_double_pendulum_matches_sympy(rng):
     t, q, v = sp.Symbol("t"), sp.symbols("q0 q1"), sp.symbols("v0 v1")
     T, V = double_pendulum(sp, q, v)
     model = uk.Lagrangian(lambda t, q, v: double_pendulum(jnp, q, v)[0], lambda t, q: double_pendulum(jnp, q, q)[1])
@@ -64,7 +64,7 @@ def test_double_pendulum_is_that_of_sympy(rng):
             np.testing.assert_allclose(found, expected, rtol=0, atol=CLOSE)
 
 
-def test_moving_frame_with_explicit_time_is_that_of_sympy(rng):
+def test_moving_frame_with_explicit_time_matches_sympy(rng):
     t, q, v = sp.Symbol("t"), sp.symbols("theta r"), sp.symbols("theta_dot r_dot")
     T, V = bead_on_a_hoop(sp, t, q, v)
     model = uk.Lagrangian(lambda t, q, v: bead_on_a_hoop(jnp, t, q, v)[0], lambda t, q: bead_on_a_hoop(jnp, t, q, q)[1])
@@ -73,7 +73,7 @@ def test_moving_frame_with_explicit_time_is_that_of_sympy(rng):
             np.testing.assert_allclose(found, expected, rtol=0, atol=1e-11)
 
 
-def test_bead_in_a_lift_feels_a_heavier_gravity():
+def test_bead_on_accelerating_hoop_has_larger_effective_gravity():
     """On a fixed hoop whose centre accelerates upwards by a: r θ̈ = −(g + a) sin θ."""
     r, a = 0.5, 3.0
 
@@ -116,7 +116,7 @@ def test_a_projectile_in_polar_coordinates_falls_freely():
     np.testing.assert_allclose(acceleration, [0.0, -G], rtol=0, atol=CLOSE)
 
 
-def test_a_spiral_is_the_same_in_polar_and_cartesian_coordinates():
+def test_motion_on_spiral_is_the_same_in_polar_and_cartesian_coordinates():
     """r = e^(0.1 θ), θ = 0.3, θ̇ = −1: q̈ = (−0.956610, −9.383374), where M = m I gives (−0.957168, −9.388790)."""
     theta, theta_dot = 0.3, -1.0
     r = np.exp(0.1 * theta)
@@ -133,7 +133,7 @@ def test_a_spiral_is_the_same_in_polar_and_cartesian_coordinates():
     terms = uk.System(POLAR, uk.Holonomic(spiral))(t, q, v)
     Q = np.array([terms.Q[0], terms.Q[1] / r]) / 0.3
     wrong, *_ = printed_formula(np.eye(2), Q, np.asarray(terms.A), np.asarray(terms.b))
-    assert np.linalg.norm(wrong - polar.acceleration) > 1e-3  # the test would see the paper's M
+    assert np.linalg.norm(wrong - polar.acceleration) > 1e-3  # the paper's M would fail
 
 
 # --- laws ----------------------------------------------------------------------------------------------------------
@@ -162,7 +162,7 @@ def test_power_of_the_applied_force_is_the_change_of_energy(rng):
         assert abs(rate) > 1e-3
 
 
-def test_energy_of_no_potential_is_kinetic(rng):
+def test_energy_without_potential_is_kinetic(rng):
     model = uk.Lagrangian(lambda t, q, v: v @ v)
     for t, q, v in states(rng):
         np.testing.assert_allclose(model.energy(t, q, v), v @ v, rtol=0, atol=CLOSE)
@@ -174,7 +174,7 @@ def test_energy_of_no_potential_is_kinetic(rng):
 
 @pytest.mark.parametrize("M", (np.diag([2.0, 3.0]), lambda t, q: np.diag([2.0, 3.0])))
 @pytest.mark.parametrize("Q", (np.array([4.0, 5.0]), lambda t, q, v: [4.0, 5.0], [4.0, 5.0]))
-def test_mass_and_force_are_taken_as_they_stand(rng, M, Q):
+def test_terms_of_mass_force_are_its_arguments(rng, M, Q):
     state = states(rng)[0]
     model = uk.MassForce(M, Q)
     np.testing.assert_array_equal(model.terms(*state)[0], np.diag([2.0, 3.0]))
@@ -182,7 +182,7 @@ def test_mass_and_force_are_taken_as_they_stand(rng, M, Q):
     assert model.energy(*state) is None
 
 
-def test_by_hand_and_by_energies_are_the_same_motion(rng):
+def test_terms_by_hand_match_terms_by_energies(rng):
     def mass(t, q):
         off = M2 * L1 * L2 * jnp.cos(q[0] - q[1])
         return jnp.array([[(M1 + M2) * L1**2, off], [off, M2 * L2**2]])

@@ -1,4 +1,4 @@
-"""Numbers that a function reads from outside: what changed is noticed by everything that is compiled."""
+"""Values that a function reads from outside: all compiled programs use the current values."""
 
 import copy
 import functools
@@ -21,7 +21,7 @@ TABLE = np.array([1.0, 5.0])
 
 
 class Settings:
-    """An object that JAX knows nothing of."""
+    """An object that is not a pytree."""
 
     share = 1.0
 
@@ -48,7 +48,7 @@ def restored(monkeypatch):
 
 
 def changes(monkeypatch):
-    """The stiffness after each change, all of which are of things that the model's function reads."""
+    """The stiffness after each change of a value that the function of the model reads."""
     yield 1.0
     monkeypatch.setitem(globals(), "stiffness", 2.0)
     yield 2.0
@@ -58,7 +58,7 @@ def changes(monkeypatch):
     yield 3.0
 
 
-def test_a_motion_is_that_of_the_numbers_now(restored):
+def test_motion_uses_current_external_values(restored):
     for k in changes(restored):
         expected = np.cos(np.sqrt(k))
         one = uk.simulate(SPRING, [1.0], [0.0], [0.0, 1.0])
@@ -69,7 +69,7 @@ def test_a_motion_is_that_of_the_numbers_now(restored):
 
 
 @pytest.mark.slow
-def test_a_batch_and_an_ensemble_are_of_the_numbers_now(restored):
+def test_batch_and_ensemble_use_current_external_values(restored):
     for k in changes(restored):
         several = uk.simulate(SPRING, np.ones((2, 1)), np.zeros((2, 1)), [0.0, 1.0], dt=0.01)
         found = uk.ensemble(SPRING, {"q1": [1.0, 2.0]}, ts=[0.0, 1.0], q0=[1.0], v0=[0.0], dt=0.01, keep="end")
@@ -77,7 +77,7 @@ def test_a_batch_and_an_ensemble_are_of_the_numbers_now(restored):
         np.testing.assert_allclose(found.q[:, -1, 0], np.array([1.0, 2.0]) * np.cos(np.sqrt(k)), atol=1e-8)
 
 
-def test_forces_of_a_motion_computed_before_a_change_are_refused(restored):
+def test_forces_of_a_motion_computed_before_a_change_are_an_error(restored):
     before = uk.simulate(SPRING, [1.0], [0.0], [0.0, 1.0])
     looked_at = uk.simulate(SPRING, [1.0], [0.0], [0.0, 1.0])
     force = looked_at.acceleration
@@ -87,7 +87,7 @@ def test_forces_of_a_motion_computed_before_a_change_are_refused(restored):
     np.testing.assert_array_equal(looked_at.acceleration, force)
 
 
-def test_keys_change_with_what_is_read_and_with_nothing_else():
+def test_keys_change_only_with_values_that_are_read():
     def of(x, table):
         held = functools.partial(np.dot, table)
         return lambda t: held(t) + x + pull(t)
@@ -106,7 +106,7 @@ def test_keys_change_with_what_is_read_and_with_nothing_else():
 
     key = external_values(counted)
     counted(0.0)
-    assert external_values(counted) == key  # else each call would compile everything anew
+    assert external_values(counted) == key  # otherwise each call would compile again
     made, sizes = [], [1.0]
 
     def lengthened(t):
@@ -122,11 +122,11 @@ def test_keys_change_with_what_is_read_and_with_nothing_else():
     assert external_values(lengthened) != key
     loop: list = []
     loop.append(loop)
-    external_values(lambda: loop)  # comes to an end
+    external_values(lambda: loop)  # terminates
 
 
 class Loaded(uk.AbstractSystem):
-    """A system whose methods read a global number, by another function, and a number of their class."""
+    """A system whose methods read a global value, through another function, and a value of their class."""
 
     m: jax.Array
     share: ClassVar[float] = 1.0
@@ -141,7 +141,7 @@ class Loaded(uk.AbstractSystem):
 
 
 class Pull:
-    """An object that is called."""
+    """A callable object."""
 
     def __init__(self):
         self.share = 1.0
@@ -176,8 +176,8 @@ OF_OBJECTS = {
 
 
 @pytest.mark.parametrize(("model", "name", "thing"), OF_OBJECTS.values(), ids=OF_OBJECTS)
-def test_numbers_of_objects_and_classes_are_those_now(monkeypatch, model, name, thing):
-    """Compared with the closed form q = cos √k t, for each k in turn."""
+def test_current_values_of_objects_and_classes_are_used(monkeypatch, model, name, thing):
+    """Against the closed form q = cos √k t, for several k in turn."""
     for k in (1.0, 4.0, 1.0):
         value = eqx.tree_at(lambda layer: layer.weight, LAYER, jnp.array([[-k]])) if name == "LAYER" else k
         if thing is None:
@@ -190,8 +190,8 @@ def test_numbers_of_objects_and_classes_are_those_now(monkeypatch, model, name, 
         np.testing.assert_allclose(uk.acceleration(model, 0.0, [1.0], [0.0]), [-k], rtol=1e-12)
 
 
-def test_a_motion_through_jit_knows_the_numbers_of_its_start(restored):
-    """So does one that is mapped, copied or a member."""
+def test_change_of_external_values_is_an_error_for_earlier_motions(restored):
+    """Also for motions through ``jit`` or ``vmap``, copies, and members of a batch."""
     model, start = Loaded(jnp.asarray(1.0)), (jnp.ones(1), jnp.zeros(1))
     run = lambda q0: uk.simulate(model, q0, start[1], [0.0, 1.0])
     batch = uk.simulate(model, jnp.ones((2, 1)), start[1], [0.0, 1.0])
@@ -205,10 +205,10 @@ def test_a_motion_through_jit_knows_the_numbers_of_its_start(restored):
             motion(1.0)
         with pytest.raises(uk.InputError, match="has changed since this motion was computed"):
             _ = motion.acceleration
-    assert pickle.loads(pickle.dumps(motions[0])).acceleration.shape == (2, 1)  # of the numbers of the other process
+    assert pickle.loads(pickle.dumps(motions[0])).acceleration.shape == (2, 1)  # with its current values
 
 
-def test_methods_that_count_do_not_compile_anew():
+def test_method_that_changes_a_counter_is_not_compiled_again():
     class Counting(Loaded):
         calls: ClassVar[list] = [0]
 

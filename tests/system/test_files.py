@@ -1,4 +1,4 @@
-"""Files appear whole or not at all, whatever befalls the disk and the process."""
+"""Files are written completely or not at all, also if the disk is full or the process is killed."""
 
 import errno
 import fcntl
@@ -20,8 +20,8 @@ from ukjax import _files as files
 from ukjax._files import PART, check_writable, locked, write_json, write_whole
 
 
-def test_a_killed_process_leaves_nothing_for_good(tmp_path):
-    """What it was writing is removed by whoever writes there next, and what another still writes is not."""
+def test_unfinished_file_of_killed_process_is_removed_by_next_write(tmp_path):
+    """A file that another process is still writing is not removed."""
     script = (
         "import sys, time; from pathlib import Path; from ukjax._files import write_whole\n"
         "write = lambda part: (part.write_text('half'), print('now', flush=True), time.sleep(60))\n"
@@ -45,15 +45,15 @@ def part_of(host, process):
     return f"{PART}{host}-{process}-{time.time_ns()}-0123abcd.npz"
 
 
-def test_of_unfinished_files_only_the_abandoned_are_removed(tmp_path):
-    """By the process that made them, since locks need not reach from one host to another."""
+def test_only_abandoned_unfinished_files_are_removed(tmp_path):
+    """They are identified by the process that made them, since locks may not work between hosts."""
     ended = subprocess.run([sys.executable, "-c", "import os; print(os.getpid())"], capture_output=True, check=True)
     here = socket.gethostname()
     stays = part_of(here, os.getppid()), part_of("elsewhere", 1), part_of("elsewhere", int(ended.stdout))
     goes = (
         part_of(here, int(ended.stdout)),
         part_of("elsewhere", 2),
-        part_of(here, os.getpid()),  # another process may have got the number
+        part_of(here, os.getpid()),  # another process may have this number now
         f"{PART}of an earlier version",
     )
     for name in (*stays, *goes):
@@ -64,7 +64,7 @@ def test_of_unfinished_files_only_the_abandoned_are_removed(tmp_path):
     assert {path.name for path in tmp_path.iterdir()} == {*stays, "y.json"}
 
 
-def test_a_neighbour_s_file_stays_where_locks_do_not_reach(tmp_path):
+def test_file_of_running_process_is_not_removed_without_locks(tmp_path):
     script = (
         "import fcntl, sys; from pathlib import Path; from ukjax._files import write_whole\n"
         "fcntl.flock = lambda *_: None\n"
@@ -81,7 +81,7 @@ def test_a_neighbour_s_file_stays_where_locks_do_not_reach(tmp_path):
 
 
 @pytest.mark.parametrize("system", ("without", "failing"))
-def test_a_disk_without_locks_is_said(system, tmp_path, monkeypatch):
+def test_disk_without_locks_gives_a_warning(system, tmp_path, monkeypatch):
     def fail(*_):
         raise OSError(errno.ENOLCK, "No locks available")
 
@@ -89,16 +89,16 @@ def test_a_disk_without_locks_is_said(system, tmp_path, monkeypatch):
     with pytest.warns(UserWarning, match="is on a disk without locks .*: nothing keeps a second process from writing"):
         with locked(tmp_path / ".lock", True) as mine:
             assert mine
-    write_json(tmp_path / "x.json", {"a": 1})  # needs none
+    write_json(tmp_path / "x.json", {"a": 1})  # needs no lock
     assert {path.name for path in tmp_path.iterdir()} == {".lock", "x.json"}
 
 
 @pytest.mark.parametrize("links", (True, False))
-def test_a_new_file_replaces_none(links, tmp_path, monkeypatch):
+def test_new_file_does_not_replace_an_existing_file(links, tmp_path, monkeypatch):
     def fail(*_):
         raise OSError(errno.EPERM, "Operation not permitted")
 
-    if not links:  # as on a disk without them
+    if not links:  # as on a disk without hard links
         monkeypatch.setattr(os, "link", fail)
     path = write_json(tmp_path / "x.json", {"a": 1}, new=True)
     with pytest.raises(FileExistsError):
@@ -106,8 +106,9 @@ def test_a_new_file_replaces_none(links, tmp_path, monkeypatch):
     assert json.loads(path.read_text()) == {"a": 1} and [p.name for p in tmp_path.iterdir()] == ["x.json"]
 
 
-def test_the_mask_of_the_process_is_left_alone(tmp_path, monkeypatch):
-    """Another thread would make files for everybody meanwhile. And nobody reads a file before it is there."""
+def test_umask_of_process_is_not_changed(tmp_path, monkeypatch):
+    """It would change the files of other threads. And an unfinished file has the permissions of the file that it will
+    replace."""
     old = os.umask(0o027)
     try:
         monkeypatch.setattr(os, "umask", None)
@@ -121,8 +122,8 @@ def test_the_mask_of_the_process_is_left_alone(tmp_path, monkeypatch):
     assert modes == [0o600]
 
 
-def test_a_full_disk_is_said_with_the_name_of_the_file(tmp_path):
-    """As large as the system lets a file become."""
+def test_error_for_full_disk_names_the_file(tmp_path):
+    """With a limit of the file size instead of a full disk."""
     path, before = tmp_path / "x.npz", resource.getrlimit(resource.RLIMIT_FSIZE)
     path.write_text("the earlier file")
     old = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
@@ -137,7 +138,7 @@ def test_a_full_disk_is_said_with_the_name_of_the_file(tmp_path):
     assert [p.name for p in tmp_path.iterdir()] == ["x.npz"] and path.read_text() == "the earlier file"
 
 
-def test_what_is_written_is_on_the_disk_before_it_has_its_name(tmp_path, monkeypatch):
+def test_file_is_synced_before_it_is_renamed(tmp_path, monkeypatch):
     done = []
     monkeypatch.setattr(os, "fsync", lambda handle: done.append("synced"))
     replace = os.replace
@@ -146,7 +147,7 @@ def test_what_is_written_is_on_the_disk_before_it_has_its_name(tmp_path, monkeyp
     assert done == ["synced", "renamed", "synced"], "the file, and then the folder that has its name"
 
 
-def test_a_file_that_is_replaced_leaves_its_permissions_and_its_links(tmp_path):
+def test_replaced_file_keeps_permissions_and_symbolic_links(tmp_path):
     real, link = tmp_path / "real.json", tmp_path / "link.json"
     real.write_text("{}")
     real.chmod(0o640)
@@ -160,14 +161,14 @@ def test_a_file_that_is_replaced_leaves_its_permissions_and_its_links(tmp_path):
     assert stat.S_IMODE(new.stat().st_mode) == 0o666 & ~mask
 
 
-def test_names_may_be_as_long_as_the_folder_takes(tmp_path):
+def test_file_names_may_have_the_maximum_length(tmp_path):
     path = tmp_path / ("x" * (os.pathconf(tmp_path, "PC_NAME_MAX") - 5) + ".json")
     assert write_json(path, {}).exists()
     with pytest.raises(OSError, match="File name too long"):
         write_json(path.with_stem(path.stem + "x"), {})
 
 
-def test_what_is_no_ordinary_file_is_refused_before(tmp_path):
+def test_paths_that_are_not_regular_files_are_errors(tmp_path):
     pipe = tmp_path / "pipe.npz"
     os.mkfifo(pipe)
     for path, words in (
@@ -205,8 +206,8 @@ if __name__ == "__main__":
 
 
 @pytest.mark.slow
-def test_other_processes_are_spawned(tmp_path):
-    """After use, too; a fork is warned of, in words, before it hangs."""
+def test_spawned_processes_work_and_fork_gives_a_warning(tmp_path):
+    """Also after the library was used. The warning says that a fork may deadlock."""
     (tmp_path / "many.py").write_text(SPAWNED)
     done = subprocess.run(
         [sys.executable, "many.py"], cwd=tmp_path, capture_output=True, text=True, timeout=120, check=True

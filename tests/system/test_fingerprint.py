@@ -1,4 +1,4 @@
-"""What a computation is known by changes with each of its ingredients, and with nothing else."""
+"""The fingerprint of a computation changes with each of its inputs, and with nothing else."""
 
 import json
 import os
@@ -30,7 +30,7 @@ def weights(size=1.0):
 
 
 def host_force(size, power):
-    """What a callback calls: NumPy, with numbers of its own, of a module and of a default argument."""
+    """The function of a callback: NumPy, with values of a closure, of a module and of a default argument."""
 
     def force(q, factor=power):
         return np.asarray(SCALE * size * q * factor)
@@ -85,7 +85,7 @@ def largest(factor):
 
 
 class Kept(eqx.Module):
-    """A function of a trajectory that has an array of its own."""
+    """A function of a trajectory with an array as a field."""
 
     weight: Any = eqx.field(converter=jnp.asarray)
 
@@ -188,7 +188,7 @@ CENTRAL = (
     "an array of a module to keep",
     "a version of the numbers",
 )
-"""Those that take little time."""
+"""The changes that take little time."""
 
 
 def fingerprints(names) -> dict[str, str]:
@@ -209,13 +209,13 @@ def all_differ(found):
     return not [(a, b) for i, a in enumerate(names) for b in names[:i] if found[a] == found[b]]
 
 
-def test_what_an_ensemble_follows_from_changes_it():
+def test_main_inputs_of_ensemble_change_its_fingerprint():
     assert all_differ(fingerprints(CENTRAL))
 
 
 @pytest.mark.slow
-def test_every_ingredient_of_an_ensemble_changes_it_and_no_other_process():
-    """The other one has another seed for the hashes of texts, by which Python orders sets."""
+def test_fingerprint_of_ensemble_changes_with_inputs_and_not_with_process():
+    """The other process has another seed for the hashes of strings, by which Python orders sets."""
     here = fingerprints(CHANGES)
     assert all_differ(here)
     script = (
@@ -229,14 +229,14 @@ def test_every_ingredient_of_an_ensemble_changes_it_and_no_other_process():
     assert json.loads(done.stdout) == here
 
 
-def test_the_same_again_is_the_same():
+def test_equal_inputs_have_equal_fingerprints():
     for name in ("as it is", "a callback"):
         assert of(**CHANGES[name]) == of(**CHANGES[name])
     assert of(system=Spring(callback=host_force(1.0, 2.0))) == of(**CHANGES["a callback"])
 
 
 class Recorder:
-    """A callback that holds what no other process has."""
+    """A callback with a field that may exist only in this process."""
 
     def __init__(self, file):
         self.file = file
@@ -245,7 +245,7 @@ class Recorder:
         return np.asarray(q)
 
 
-def test_a_callback_that_cannot_be_seen_into_is_refused(tmp_path):
+def test_callback_without_a_digest_is_an_error(tmp_path):
     with open(tmp_path / "log", "w") as file:
         model = Spring(callback=Recorder(file))
         with pytest.raises(
@@ -256,14 +256,14 @@ def test_a_callback_that_cannot_be_seen_into_is_refused(tmp_path):
     assert of(system=Spring(callback=Recorder("log")))["fingerprint"] != of(system=Spring())["fingerprint"]
 
 
-def test_a_number_of_the_module_that_a_callback_reads_is_seen(monkeypatch):
+def test_module_value_that_a_callback_reads_changes_fingerprint(monkeypatch):
     model = Spring(callback=host_force(1.0, 2.0))
     before = of(system=model)
     monkeypatch.setitem(globals(), "SCALE", 3.0)
     assert first_difference(before, of(system=model)).startswith("'functions of the model' is")
 
 
-def test_in_memory_nothing_is_compared(monkeypatch):
+def test_ensemble_in_memory_computes_no_digest(monkeypatch):
     monkeypatch.setattr(fingerprint_module, "digest_of_functions", None)
     model = uk.System(uk.MassForce(np.eye(1), lambda t, q, v: -q))
     assert uk.ensemble(model, {"q1": [0.1, 0.2]}, ts=[0.0, 0.1], q0=[0.1], v0=[0.0], dt=0.1).complete
@@ -296,7 +296,7 @@ class Stop(Exception):
 
 
 def fit_of(monkeypatch, model=None, t=T, y=Y, start=((1.0,), (0.0,)), free="k", **how: Any) -> str:
-    """The fingerprint of a fit, which is then not done."""
+    """The fingerprint of a fit, which then stops."""
     record = {name: how.pop(name) for name in ("sigma", "measured", "setting") if name in how}
     experiments = [uk.Experiment(t, y, start, **record)] * how.pop("records", 1)
     found = []
@@ -313,7 +313,7 @@ def fit_of(monkeypatch, model=None, t=T, y=Y, start=((1.0,), (0.0,)), free="k", 
 
 
 @pytest.mark.slow
-def test_every_ingredient_of_a_fit_changes_it(monkeypatch):
+def test_all_inputs_of_a_fit_change_its_fingerprint(monkeypatch):
     changes: dict[str, dict[str, Any]] = {
         "as it is": {},
         "a number of the model": {"model": Damped(m=1.1)},
@@ -348,8 +348,8 @@ def test_every_ingredient_of_a_fit_changes_it(monkeypatch):
     assert fit_of(monkeypatch, most_evaluations=7, batch=3) == found["as it is"]
 
 
-def test_a_rule_for_a_derivative_is_part_of_a_fit():
-    """It changes no value, but where the search goes."""
+def test_rule_for_a_derivative_changes_digest():
+    """It changes no value, but the path of the search."""
 
     def with_rule(factor):
         @jax.custom_jvp
@@ -370,7 +370,7 @@ def test_a_rule_for_a_derivative_is_part_of_a_fit():
 # --- digests --------------------------------------------------------------------------------------------------------
 
 
-def test_digests_are_those_of_contents():
+def test_digest_depends_only_on_contents():
     def counted(n):
         return 1 if n == 0 else n * counted(n - 1)
 
@@ -392,7 +392,7 @@ def test_digests_are_those_of_contents():
         assert Digest().of(a) != Digest().of(b), (a, b)
 
 
-def test_descriptions_are_what_json_gives_back():
+def test_descriptions_are_not_changed_by_json():
     about = {"a": np.arange(20.0), "b": [np.float64(0.1), np.inf, np.nan, (1, 2)], "c": None, "d": uk.RungeKutta4()}
     told = with_digest({name: describe(x) for name, x in about.items()})
     again = json.loads(json.dumps(told, allow_nan=False))

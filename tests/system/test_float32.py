@@ -1,4 +1,4 @@
-"""float32 is a choice: it works, it stays float32, and by accident it is not silent."""
+"""float32 gives results in float32, and a warning if it was not chosen."""
 
 import subprocess
 import sys
@@ -25,11 +25,11 @@ uk.simulate(pendulum, [-1.0, 0.0], [0.0, 0.0], jnp.linspace(0, 1, 6), rtol=1e-4)
 """
 
 
-def test_float32_is_kept_and_its_accident_is_said():
+def test_float32_gives_float32_results_and_a_warning_if_not_chosen():
     subprocess.run([sys.executable, "-c", SCRIPT], check=True)
 
 
-def test_one_model_may_be_float32_beside_others():
+def test_float32_terms_give_float32_motion_with_float64_enabled():
     import jax.numpy as jnp
 
     import ukjax as uk

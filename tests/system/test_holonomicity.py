@@ -1,4 +1,4 @@
-"""Frobenius's test, on constraints whose answer is known."""
+"""Frobenius's test for constraints with known results."""
 
 import jax
 import jax.numpy as jnp
@@ -18,7 +18,8 @@ def at_points(A, c=0.0, points=POINTS, t=0.3):
 
 
 def lemma(alpha, beta, gamma):
-    """Zhao et al. 2018, Lemma 1: what must vanish, and the length of the row, as functions of x, y, z."""
+    """Zhao et al. 2018, Lemma 1: the expression that must vanish, and its size relative to the row, as functions of x,
+    y, z."""
     x, y, z = names = sp.symbols("x y z")
     value = (
         alpha * (sp.diff(beta, z) - sp.diff(gamma, y))
@@ -42,7 +43,7 @@ def test_zhao_example_3_is_holonomic_and_rheonomic():
     assert result.holonomic.all()
 
 
-def test_zhao_example_4_is_not():
+def test_zhao_example_4_is_not_holonomic():
     """ẋ + 2z ẏ + ż = 0: the lemma gives 2 (the paper prints 1 in eq. 17; the conclusion stands)."""
     value, relative = lemma(sp.Integer(1), 2 * sp.Symbol("z"), sp.Integer(1))
     assert value == 2
@@ -51,7 +52,7 @@ def test_zhao_example_4_is_not():
     assert not result.holonomic.any()
 
 
-def test_defect_of_one_row_is_that_of_the_lemma():
+def test_defect_of_one_row_matches_the_lemma():
     x, y, z = names = sp.symbols("x y z")
     row = (sp.sin(y * z) + 2, x**2 - z, sp.exp(x / 2) * y)
     _, relative = lemma(*row)
@@ -61,7 +62,7 @@ def test_defect_of_one_row_is_that_of_the_lemma():
     assert result.defect.min() > 1e-3
 
 
-def test_a_row_is_no_more_holonomic_for_being_scaled():
+def test_defect_does_not_depend_on_scale_of_row():
     one = at_points(lambda t, q: jnp.array([1.0, 2 * q[2], 1.0]))
     scaled = at_points(lambda t, q: 1e6 * jnp.exp(q[0]) * jnp.array([1.0, 2 * q[2], 1.0]))
     np.testing.assert_allclose(scaled.defect, one.defect, rtol=0, atol=CLOSE)
@@ -75,14 +76,14 @@ def test_rolling_without_slip_is_not_holonomic():
 
 
 def test_an_integrating_factor_makes_a_row_holonomic():
-    """y dx − x dy is no differential, but d(x/y) times y²."""
+    """y dx − x dy is not a differential, but it is y² d(x/y)."""
     result = at_points(lambda t, q: jnp.array([q[1], -q[0], 0.0]))
     np.testing.assert_allclose(result.defect, 0, rtol=0, atol=CLOSE)
     assert result.holonomic.all()
 
 
 def test_rows_may_be_holonomic_together_though_not_alone():
-    """dx + z dy alone is not; with dz = 0 it is d(x + z y)."""
+    """dx + z dy alone is not holonomic. With dz = 0 it is d(x + z y)."""
     alone = at_points(lambda t, q: jnp.array([1.0, q[2], 0.0]))
     together = at_points(lambda t, q: jnp.array([[1.0, q[2], 0.0], [0.0, 0.0, 1.0]]))
     assert not alone.holonomic.any()
@@ -90,8 +91,8 @@ def test_rows_may_be_holonomic_together_though_not_alone():
     assert together.defect.shape == (5, 2) and together.holonomic.all()
 
 
-def test_of_two_rows_the_one_at_fault_is_named():
-    """In four coordinates: dw = 0 is holonomic, the unicycle beside it is not."""
+def test_defect_shows_which_of_two_rows_is_not_holonomic():
+    """In four coordinates: dw = 0 is holonomic, and the unicycle is not."""
     points = np.random.default_rng(8).normal(size=(3, 4))
     rows = lambda t, q: jnp.array([[0.0, 0.0, 0.0, 1.0], [jnp.sin(q[2]), -jnp.cos(q[2]), 0.0, 0.0]])
     result = at_points(rows, points=points)
@@ -126,7 +127,7 @@ def test_moving_rows_of_a_scleronomic_form_are_not_integrable():
     assert not result.holonomic.any()
 
 
-def test_tolerance_decides():
+def test_tolerance_changes_the_result():
     nearly = uk.Pfaffian(lambda t, q: jnp.array([1.0, 1e-6 * q[2], 1.0]))
     assert not uk.holonomicity(nearly, 0.0, np.zeros(3)).holonomic
     assert uk.holonomicity(nearly, 0.0, np.zeros(3), tolerance=1e-3).holonomic

@@ -1,4 +1,4 @@
-"""Velocities that are no rates of coordinates, q̇ = N(q) v: an attitude as a unit quaternion with three rates."""
+"""Velocities that are not rates of coordinates, q̇ = N(q) v: an attitude as a unit quaternion with three rates."""
 
 from typing import Any, ClassVar, cast
 
@@ -43,7 +43,7 @@ def spin(u, rate):
 
 
 class Top(uk.systems.AbstractMechanism):
-    """A body that turns about a point, its centre of mass ``height`` above it along its own z axis."""
+    """A body that turns about a fixed point, with its centre of mass at ``height`` on the body's z axis."""
 
     inertia: Parameter = parameter(INERTIA)
     height: Parameter = parameter(0.0)
@@ -85,7 +85,7 @@ def axes_of_ground(u):
 
 
 def by_scipy(ts=TS, omega=OMEGA, row=None):
-    """The same by SciPy, in NumPy. A row (a, b) of u, ω and t is met as a · ω̇ = b, by a multiplier."""
+    """The same motion by SciPy. A row (a, b), a function of t, u and ω, gives a · ω̇ = b by a multiplier."""
 
     def slope(t, y):
         (w, *r), omega = y[:4], y[4:]
@@ -101,7 +101,7 @@ def by_scipy(ts=TS, omega=OMEGA, row=None):
 
 
 def in_all_coordinates(constraints=()):
-    """The same by energies in the quaternion alone, whose length is a row: another way to write it."""
+    """The same body by energies of the quaternion and its rates, with the length of the quaternion as a constraint."""
     kinetic = lambda t, u, rate: spin(u, rate) @ (INERTIA * spin(u, rate)) / 2
     return uk.System(uk.Lagrangian(kinetic), [*constraints, uk.Holonomic(lambda t, u: u @ u - 1, name="unit")])
 
@@ -112,11 +112,11 @@ def random_state(rng):
 
 
 AXIS = uk.Holonomic(lambda t, u: rotation(u)[2, 0] - 0.1 * jnp.sin(t), name="axis")
-"""The body's x axis leans as it is told."""
+"""The inclination of the body's x axis is prescribed."""
 
 EDGE = uk.Pfaffian(lambda t, u: jnp.stack([u[1], 1 + u[2], u[3]]), name="edge")
 BENT = uk.Nonholonomic(lambda t, u, omega: omega[0] * omega[1] + u[1] * omega[2] - 0.2 * t, alpha=0.5, name="bent")
-"""Of rates about the body's axes; and the same of u̇, for the system that has no others."""
+"""Constraints on rates about the body's axes, and below the same ones on u̇."""
 EDGE_OF_U = uk.Nonholonomic(lambda t, u, rate: jnp.stack([u[1], 1 + u[2], u[3]]) @ spin(u, rate), name="edge")
 BENT_OF_U = uk.Nonholonomic(lambda t, u, rate: BENT.psi(t, u, spin(u, rate)), alpha=0.5, name="bent")
 
@@ -127,7 +127,7 @@ BENT_OF_U = uk.Nonholonomic(lambda t, u, rate: BENT.psi(t, u, spin(u, rate)), al
 @pytest.mark.parametrize(
     ("constraint", "other"), ((AXIS, AXIS), (EDGE, EDGE_OF_U), (BENT, BENT_OF_U)), ids=("position", "linear", "bent")
 )
-def test_an_acceleration_is_that_of_all_coordinates(constraint, other, rng):
+def test_acceleration_matches_system_in_all_coordinates(constraint, other, rng):
     """q̈ = N v̇ + Ṅ v, from masses and from energies."""
     q, v = random_state(rng)
     by_masses = uk.System(TOP.dynamics, constraint, kinematic_map=kinematic_map)
@@ -146,8 +146,8 @@ def test_an_acceleration_is_that_of_all_coordinates(constraint, other, rng):
     np.testing.assert_allclose(energy, v @ (INERTIA * v) / 2, rtol=1e-14)
 
 
-def test_rates_of_as_many_coordinates(rng):
-    """Angles of a gimbal with rates about the body's axes: a matrix N that is square, and not orthogonal."""
+def test_square_kinematic_map(rng):
+    """Angles of a gimbal with rates about the body's axes: N is square, and not orthogonal."""
 
     def turn(q):
         (a, b, c), (x, y, z) = jnp.cos(q), jnp.sin(q)
@@ -162,7 +162,7 @@ def test_rates_of_as_many_coordinates(rng):
     gimbal = lambda q, v: jnp.linalg.solve(jax.jacfwd(omega, argnums=1)(q, jnp.zeros(3)), v)
     q, v = jnp.asarray(0.3 * rng.normal(size=3)), jnp.asarray(rng.normal(size=3))
     energies = uk.Lagrangian(lambda t, q, rate: omega(q, rate) @ (INERTIA * omega(q, rate)) / 2)
-    expected = uk.constrained_motion(TOP(0.0, LEVEL, v)).acceleration  # a free body's does not depend on where it is
+    expected = uk.constrained_motion(TOP(0.0, LEVEL, v)).acceleration  # independent of the attitude
     found = uk.constrained_motion(uk.System(energies, kinematic_map=gimbal)(0.0, q, v)).acceleration
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-12)
 
@@ -179,7 +179,7 @@ def test_rates_of_as_many_coordinates(rng):
     ),
     ids=("adaptive batch", "even", "diffrax"),
 )
-def test_a_motion_is_that_of_scipy(way: dict[str, Any], members, close):
+def test_motion_matches_scipy(way: dict[str, Any], members, close):
     expected_q, expected_v = by_scipy()
     q0 = LEVEL if members is None else np.tile(LEVEL, (members, 1))
     motion = uk.simulate(TOP, q0, OMEGA, TS, **way)
@@ -190,14 +190,14 @@ def test_a_motion_is_that_of_scipy(way: dict[str, Any], members, close):
         np.testing.assert_allclose(np.linalg.norm(motion.q, axis=-1), 1, rtol=0, atol=1e-11)
 
 
-def test_a_motion_on_constraints_is_that_of_scipy():
+def test_constrained_motion_matches_scipy():
     """With k = Rᵀ e₃, which turns as k × ω, the height of the x axis changes by (e₁ × k) · ω."""
 
     def row(t, u, omega):
         k, x = axes_of_ground(u)[2], np.array([1.0, 0.0, 0.0])
         return np.cross(x, k), -0.1 * np.sin(t) - np.cross(x, np.cross(k, omega)) @ omega
 
-    omega = np.array([0.3, -0.1, 0.4])  # as the row has it at t = 0
+    omega = np.array([0.3, -0.1, 0.4])  # consistent with the row at t = 0
     system = uk.System(TOP.dynamics, AXIS, kinematic_map=kinematic_map)
     expected, _ = by_scipy(TS, omega, row)
     for how in cast(list[dict[str, Any]], [{}, {"dt": 5e-3}]):
@@ -206,8 +206,8 @@ def test_a_motion_on_constraints_is_that_of_scipy():
         assert np.max(np.abs(motion.position_residual)) < 1e-14 and np.all(motion.rank == 1)
 
 
-def test_a_heavy_top_keeps_what_it_should():
-    """Energy, and the angular momentum about the vertical; step by step too."""
+def test_heavy_top_conserves_energy_and_vertical_angular_momentum():
+    """Single steps give the same motion."""
     top = Top(height=0.3)
     motion = uk.simulate(top, LEVEL, OMEGA, TS)
     R = np.asarray(jax.vmap(rotation)(motion.q))
@@ -231,7 +231,7 @@ def test_a_motion_ends_at_its_event():
 
 
 @pytest.mark.parametrize("how", ({}, {"dt": 1e-2}), ids=("adaptive", "even"))
-def test_derivatives_are_differences(how):
+def test_derivatives_match_finite_differences(how):
     def leaning(height, speed):
         motion = uk.simulate(Top(height=height), LEVEL, speed * OMEGA, [0.0, 0.7], **how)
         return rotation(motion.q[-1])[2, 2]
@@ -247,7 +247,7 @@ def test_derivatives_are_differences(how):
 
 
 def turned(u, x):
-    """Where the rates x lead from u in a unit of time, about the body's axes: a product with exp(x/2)."""
+    """The attitude after a unit of time from u, at constant rates x about the body's axes: a product with exp(x/2)."""
     size = np.sqrt(x @ x)
     a, (b, c, d) = np.cos(size / 2), np.sinc(size / 2 / np.pi) * x / 2
     w, x, y, z = u
@@ -257,8 +257,8 @@ def turned(u, x):
     )  # fmt: skip
 
 
-def test_the_nearest_start_is_on_its_sphere(rng):
-    """By SciPy: the turn of least xᵀ M x that meets the constraint; then the nearest rates."""
+def test_nearest_start_is_a_unit_quaternion_and_matches_scipy(rng):
+    """By SciPy: the rotation of least xᵀ M x that satisfies the constraint; then the nearest rates."""
     system = uk.System(TOP.dynamics, AXIS, kinematic_map=kinematic_map)
     u, omega = map(np.asarray, random_state(rng))
     q, v = uk.project(system, 0.5, u, omega)
@@ -279,7 +279,7 @@ def test_the_nearest_start_is_on_its_sphere(rng):
 
 @pytest.mark.slow
 def test_the_nearest_start_has_derivatives(rng):
-    """By differences."""
+    """Against differences."""
     system = uk.System(TOP.dynamics, AXIS, kinematic_map=kinematic_map)
     u, omega = random_state(rng)
     along, weights, h = jnp.asarray(rng.normal(size=4)), jnp.asarray(rng.normal(size=7)), 1e-5
@@ -288,8 +288,8 @@ def test_the_nearest_start_has_derivatives(rng):
     np.testing.assert_allclose(jax.grad(weighed)(u) @ along, difference, rtol=1e-7)
 
 
-def test_a_start_from_a_long_way_off():
-    """By the long way, and with a rate that is held."""
+def test_projection_from_distant_start_with_a_fixed_rate():
+    """The search program is needed here."""
     pointing = uk.Holonomic(lambda t, u: rotation(u)[:2, 0] - jnp.array([0.0, 1.0]), name=("east", "north"))
     system = uk.System(
         TOP.dynamics, pointing, kinematic_map=kinematic_map, coordinates=TOP.coordinates, velocities=TOP.velocities
@@ -304,7 +304,7 @@ def test_a_start_from_a_long_way_off():
 
 
 @pytest.mark.slow
-def test_what_is_kept_has_names(tmp_path):
+def test_saved_quantities_have_names_and_units(tmp_path):
     motion = uk.simulate(uk.System(TOP.dynamics, AXIS, kinematic_map=kinematic_map), *_consistent(), TS[:3])
     assert motion.directions == (("v1", ""), ("v2", ""), ("v3", ""))
     motion = uk.simulate(TOP, LEVEL, OMEGA, TS)
@@ -342,8 +342,8 @@ def test_an_ensemble_and_an_exported_simulator(tmp_path):
 
 
 @pytest.mark.slow
-def test_an_attitude_is_servoed():
-    """Three motors about the body's axes hold a turn that is given: their torques are those of inverse dynamics."""
+def test_servo_follows_prescribed_attitude():
+    """Three motors about the body's axes follow a prescribed rotation. Their torques are those of inverse dynamics."""
     angle = lambda t: 0.3 * t**2
     wanted = lambda t: jnp.stack([jnp.cos(angle(t) / 2), 0 * t, jnp.sin(angle(t) / 2), 0 * t])
     task = uk.Holonomic(lambda t, u: (rotation(wanted(t)).T @ rotation(u))[jnp.array([2, 0, 1]), jnp.array([1, 2, 0])])
@@ -353,14 +353,14 @@ def test_an_attitude_is_servoed():
     np.testing.assert_allclose(np.asarray(motion.control), np.tile([0, 2.0 * 0.6, 0], (31, 1)), rtol=0, atol=1e-8)
 
 
-def test_torques_behind_an_acceleration_are_eulers(rng):
+def test_inverse_dynamics_matches_eulers_equations(rng):
     u, omega = random_state(rng)
     wanted = np.array([1.0, 2.0, 3.0])
     found = uk.control.inverse_dynamics(TOP, np.eye(3), 0.0, u, omega, wanted).u
     np.testing.assert_allclose(found, INERTIA * wanted + np.cross(omega, INERTIA * omega), rtol=0, atol=1e-12)
 
 
-def test_inertias_are_found():
+def test_fit_recovers_inertias():
     """From a record of the attitude alone."""
     true = Top(inertia=jnp.array([1.2, 2.0, 3.3]))
     record = uk.simulate(true, LEVEL, OMEGA, TS, dt=0.02)
@@ -408,6 +408,6 @@ DRIFTING = uk.System(FREE, kinematic_map=lambda q, v: kinematic_map(q, v) + 0.1)
         ),
     ),
 )
-def test_a_mistake_is_told(mistake, message):
+def test_invalid_kinematic_maps_and_arguments_are_errors(mistake, message):
     with pytest.raises(ValueError, match=message):
         mistake()

@@ -1,4 +1,4 @@
-"""Numbers of a model by name: fields, entries of arrays, and what lies inside other modules, tuples and lists."""
+"""Parameters of a model by name: fields, entries of arrays, and parts of modules, tuples and lists."""
 
 import re
 from typing import Any, NamedTuple
@@ -51,7 +51,7 @@ def robot():
         ("gains[1]", 6.0),
     ],
 )
-def test_a_name_finds_a_number_and_puts_another(name, value):
+def test_name_selects_and_replaces_one_number(name, value):
     parameters = Parameters.of(robot(), name)
     assert parameters.names == (name,)
     np.testing.assert_array_equal(parameters.first, [value])
@@ -66,7 +66,7 @@ def vars_of(model):
     return [*(body.mass for body in (model.arm, *model.bodies)), *model.tables, *model.gains]
 
 
-def test_all_entries_of_an_array_have_names_of_their_own():
+def test_each_entry_of_an_array_has_a_name():
     assert Parameters.of(robot(), ["tables[0]", "bodies[0].mass"]).names == (
         "tables[0][0]",
         "tables[0][1]",
@@ -94,19 +94,19 @@ def test_all_entries_of_an_array_have_names_of_their_own():
         ("bodies[2", "must be a name, such as m1, ma[2], arm.length or bodies[2].mass"),
     ],
 )
-def test_a_name_that_leads_nowhere_says_where_it_ends(name, message):
+def test_error_for_unknown_name_shows_which_part_is_wrong(name, message):
     with pytest.raises(ValueError, match=re.escape(message)):
         Parameters.of(robot(), name)
 
 
-def test_settings_take_whole_arrays():
+def test_settings_need_whole_arrays():
     check_settings(robot(), {"bodies[1].mass": 2.0, "tables[0]": np.ones(3)})
     assert with_array(robot(), "bodies[1].mass", jnp.array(9.0)).bodies[1].mass == 9.0
     with pytest.raises(ValueError, match="'tables\\[0\\]\\[1\\]' must be a whole array"):
         check_settings(robot(), {"tables[0][1]": 2.0})
 
 
-def test_the_command_line_speaks_the_same_names():
+def test_command_line_uses_the_same_names():
     named = uk.systems.ParallelRobot()
     changed: Any = with_settings(named, ["ma[1]=0.5", "xA=1,2,3"])[0]
     np.testing.assert_array_equal(changed.ma, named.ma.at[1].set(0.5))
@@ -123,6 +123,6 @@ def test_the_command_line_speaks_the_same_names():
         ("mo[0]=1", "--set knows no 'mo[0]'"),
     ],
 )
-def test_the_command_line_refuses_what_is_not_there(assignment, message):
+def test_unknown_names_on_the_command_line_are_errors(assignment, message):
     with pytest.raises(UsageError, match=re.escape(message)):
         with_settings(uk.systems.named("parallel_robot"), [assignment])

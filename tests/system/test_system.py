@@ -1,4 +1,4 @@
-"""Dynamics and constraints put together: what System stacks, and what it says of a state."""
+"""``System``: its terms, residuals and energy."""
 
 import equinox as eqx
 import jax
@@ -23,7 +23,7 @@ def mixed(**more):
     return uk.System(MASS, [SPHERE, SPEED, EDGE, SERVO], **more)
 
 
-def test_rows_of_every_kind_stand_in_their_order():
+def test_rows_of_all_kinds_are_stacked_in_order():
     terms = mixed()(T, Q, V)
     parts = [constraint.rows(T, Q, V) for constraint in (SPHERE, SPEED, EDGE, SERVO)]
     assert terms.A.shape == (5, 3)
@@ -34,8 +34,9 @@ def test_rows_of_every_kind_stand_in_their_order():
     assert terms.c is None
 
 
-def test_residual_is_each_constraint_as_it_was_written():
-    """φ of a holonomic, ψ of a velocity constraint, A q̈ − b of rows given so: one entry per row of A."""
+def test_residual_of_each_kind_of_constraint():
+    """φ of a holonomic constraint, ψ of a velocity constraint, A q̈ − b of an acceleration constraint: one entry per
+    row of A."""
     acceleration = jnp.array([1.0, -1.0, 0.5])
     x, v = np.asarray(Q), np.asarray(V)
     phi, psi = x @ x - 2.4, [v @ v - 1, v[0] * x[1]]
@@ -47,7 +48,7 @@ def test_residual_is_each_constraint_as_it_was_written():
     np.testing.assert_allclose(mixed().velocity_residual(T, Q, V), [2 * x @ v - 1, *psi, edge], rtol=0, atol=CLOSE)
 
 
-def test_motion_of_mixed_constraints_keeps_every_one():
+def test_motion_satisfies_mixed_constraints():
     """Differences along the motion: φ̈ = 0, ψ̇ = 0 and A q̈ = b."""
     model = uk.System(MASS, [SPHERE, EDGE])
     a = uk.constrained_motion(model(T, Q, V)).acceleration
@@ -75,12 +76,12 @@ def test_pendulum_in_cartesian_coordinates():
 
 
 @pytest.mark.parametrize("constraints", (SPHERE, [SPHERE], (SPHERE,), iter([SPHERE])))
-def test_one_constraint_may_stand_alone(constraints):
+def test_single_constraint_needs_no_list(constraints):
     model = uk.System(MASS, constraints)
     assert model.constraints == (SPHERE,)
 
 
-def test_no_constraints_are_no_rows():
+def test_system_without_constraints_has_no_rows():
     model = uk.System(MASS)
     terms = model(T, Q, V)
     assert terms.A.shape == (0, 3) and terms.b.shape == (0,)
@@ -105,7 +106,7 @@ def test_energy_is_that_of_the_dynamics():
     np.testing.assert_allclose(energy, V @ V + Q[0], rtol=0, atol=CLOSE)
 
 
-def test_whole_numbers_are_taken_for_real_ones():
+def test_integers_are_converted_to_floats():
     terms = mixed()(0, np.array([1, 2, 3]), np.array([0, 1, 0]))
     assert {x.dtype for x in jax.tree.leaves(terms)} == {np.dtype("float64")}
     np.testing.assert_array_equal(terms.b[0], -2.0)
@@ -118,7 +119,7 @@ def test_coordinates_are_names_not_leaves():
 
 
 class Pendulum(uk.AbstractSystem):
-    """A mechanism with parameters of its own: each is one leaf, however often it is used."""
+    """A mechanism with parameters. Each is one leaf, though it is used several times."""
 
     mass: jax.Array
     length: jax.Array
@@ -147,7 +148,7 @@ def test_parameters_of_a_mechanism_have_gradients():
     np.testing.assert_allclose(slope.mass, motion(model).constraint_force[0] / 0.5, rtol=0, atol=CLOSE)
 
 
-def test_a_batch_of_states_gives_what_its_members_give(rng):
+def test_batch_of_states_matches_single_states(rng):
     q, v = rng.normal(size=(4, 3)), rng.normal(size=(4, 3))
     terms = jax.jit(jax.vmap(mixed(), in_axes=(None, 0, 0)))(T, q, v)
     for i in range(4):

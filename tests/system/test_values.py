@@ -1,4 +1,4 @@
-"""Numbers in any form: held by functions, Python's own, of mixed precision, of the wrong kind, one for each start."""
+"""Numbers in any form: in closures, as Python numbers, of mixed precision, invalid ones, and a model for each start."""
 
 import functools
 import math
@@ -22,11 +22,11 @@ from ..helpers import central_difference
 from ..kernel.test_latency import compiling
 from ..mechanisms import Pendulum
 
-# --- traced numbers that functions hold ----------------------------------------------------------------------------
+# --- traced numbers in closures ------------------------------------------------------------------------------------
 
 
 class Plain:
-    """An object that JAX knows nothing of."""
+    """An object that is not a pytree."""
 
     def __init__(self, g):
         self.g, self.inner = g, {"list": [g]}
@@ -106,8 +106,8 @@ AT = jnp.array([2.0, 3.0])
 
 
 @pytest.mark.parametrize("holder", HOLDERS.values(), ids=HOLDERS)
-def test_a_traced_number_is_found_wherever_a_function_holds_it(holder):
-    """Its function becomes one whose leaves are all that connects it with the number."""
+def test_traced_number_in_any_kind_of_function_becomes_a_leaf(holder):
+    """The new function depends on the number only through its leaves."""
 
     def apart(g):
         function = hoist_tracers(holder(g))
@@ -121,12 +121,12 @@ def test_a_traced_number_is_found_wherever_a_function_holds_it(holder):
 
 
 @pytest.mark.parametrize("holder", HOLDERS.values(), ids=HOLDERS)
-def test_functions_of_known_numbers_stay_as_they_are(holder):
+def test_functions_of_concrete_numbers_are_not_changed(holder):
     function = holder(9.81)
     assert hoist_tracers(function) is function
 
 
-def test_what_holds_no_traced_number_stays_the_same_object():
+def test_objects_without_traced_numbers_are_not_changed():
     counted = []
 
     def with_other(g, other):
@@ -141,7 +141,7 @@ def test_what_holds_no_traced_number_stays_the_same_object():
 
 
 def held(numbers):
-    """A driven pendulum with friction, and its numbers in closures everywhere."""
+    """A driven pendulum with friction, with all its numbers in closures."""
     mass, length, gravity, friction, gain = numbers
 
     class Law:
@@ -163,7 +163,7 @@ def held(numbers):
 
 
 class Fields(uk.AbstractSystem):
-    """The same with its numbers as a field."""
+    """The same pendulum with its numbers as a field."""
 
     numbers: jax.Array
 
@@ -183,7 +183,7 @@ LEVEL, REST = [-1.0, 0.0], [0.0, 0.0]
 
 
 def last(system, **how):
-    """Where the pendulum is after half a second."""
+    """The height of the pendulum after 0.5 s."""
     return uk.simulate(system, LEVEL, REST, [0.0, 0.5], drift="none", throw=False, **how).q[-1, 1]
 
 
@@ -206,7 +206,7 @@ WAYS = {
     ),
     ids=lambda x: x if isinstance(x, str) else "dt" if x else "adaptive",
 )
-def test_numbers_in_closures_have_the_derivatives_of_fields(way, how, slope_by_differences):
+def test_derivatives_by_numbers_in_closures_match_those_by_fields(way, how, slope_by_differences):
     slope = WAYS[way](lambda numbers: last(held(numbers), **how))(NUMBERS)
     np.testing.assert_allclose(slope, slope_by_differences, rtol=0, atol=2e-6)
     np.testing.assert_allclose(slope, slope_of_fields(how.get("dt")), rtol=0, atol=1e-7)
@@ -219,18 +219,18 @@ def slope_of_fields(dt):
 
 @pytest.fixture(scope="module")
 def slope_by_differences():
-    """Of a motion to rounding: a step of 1e-4 leaves 1e-8 of it, times third derivatives of at most a hundred."""
+    """With a step of 1e-4 the error is 1e-8 times third derivatives of at most a hundred."""
     return central_difference(lambda x: by_field(jnp.asarray(x), dt=0.01), np.asarray(NUMBERS), 1e-4)
 
 
-def test_a_plain_function_may_hold_them_too():
+def test_derivative_by_number_in_closure_of_a_function_as_model():
     """Free fall in one coordinate: q = −g t²/2, so ∂q/∂g = −1/2 at one second."""
     model = lambda g: lambda t, q, v: uk.Terms(jnp.eye(1), -g * jnp.ones(1), jnp.zeros((0, 1)), jnp.zeros(0))
     fallen = lambda g: uk.simulate(model(g), [0.0], [0.0], [0.0, 1.0]).q[-1, 0]
     np.testing.assert_allclose(jax.grad(fallen)(9.81), -0.5, rtol=1e-9)
 
 
-def test_an_event_may_hold_them_too():
+def test_derivative_by_number_in_closure_of_an_event():
     """The height h is passed at t = √(2 (1 − h)/g), and ∂v/∂h = g/√(2 g (1 − h)) there."""
     model = uk.System(uk.MassForce([[1.0]], [-9.81]))
 
@@ -253,7 +253,7 @@ def falling(g):
     return uk.System(uk.MassForce([[1.0]], lambda t, q, v: -g))
 
 
-DOORS_OF_HELD = {  # what a number in a closure leads to, and its derivative by hand
+DOORS_OF_HELD = {  # a function of a number in a closure, and its derivative by hand
     "project": (lambda l: uk.project(rod(l), 0.0, [-2.0, 0.0], REST)[0][0], -1.0),  # (−l, 0) is nearest to (−2, 0)
     "acceleration": (lambda g: uk.constrained_motion(driven(g)(0.0, LEVEL, REST)).acceleration[1], -1.0),  # (0, −g)
     "step": (lambda g: uk.step(falling(g), uk.initial_state(falling(g), [0.0], [0.0]), 0.1).q[0], -0.005),  # −g h²/2
@@ -262,7 +262,7 @@ DOORS_OF_HELD = {  # what a number in a closure leads to, and its derivative by 
 
 
 @pytest.mark.parametrize("door", DOORS_OF_HELD)
-def test_every_door_takes_models_that_hold_them(door):
+def test_all_entry_points_have_derivatives_by_numbers_in_closures(door):
     function, slope = DOORS_OF_HELD[door]
     np.testing.assert_allclose(jax.grad(function)(1.5), slope, rtol=1e-10)
 
@@ -270,28 +270,28 @@ def test_every_door_takes_models_that_hold_them(door):
 @pytest.mark.parametrize(
     "door", [pytest.param(door, marks=pytest.mark.slow) for door in ("acceleration", "step", "observation")]
 )
-def test_every_door_takes_many_models_that_hold_them(door):
+def test_all_entry_points_accept_batches_of_models(door):
     function, slope = DOORS_OF_HELD[door]
     values = jax.vmap(function)(jnp.array([1.0, 1.5]))
     np.testing.assert_allclose(values, [slope, 1.5 * slope], rtol=1e-10)  # all are linear in the number
 
 
 @pytest.mark.parametrize("ts", (jnp.array([0.0, 0.1]), np.array([0.0, 0.1]), [0.0, 0.1]), ids=("jnp", "numpy", "list"))
-def test_times_made_outside_are_known_inside(ts):
-    """A free body with speed v: q = v t. Nothing of the times is being traced."""
+def test_times_from_outside_of_jit_are_concrete(ts):
+    """A free body with velocity v: q = v t. The times are not traced."""
     body = uk.System(uk.MassForce([[1.0]], [0.0]))
     moved = lambda v: uk.simulate(body, [0.0], jnp.array([1.0]) * v, ts, dt=0.05).q[-1, 0]
     for value in (jax.jit(moved)(1.0), jax.jit(jax.grad(moved))(1.0), jax.vmap(moved)(jnp.ones(1))[0]):
         np.testing.assert_allclose(value, 0.1, rtol=1e-12)
 
 
-def test_times_that_are_wrong_are_refused_inside_jit():
+def test_invalid_times_under_jit_are_an_error():
     body, ts = uk.System(uk.MassForce([[1.0]], [0.0])), jnp.array([1.0, 0.0])
     with pytest.raises(ValueError, match="^ts must increase strictly"):
         jax.jit(lambda v: uk.simulate(body, [0.0], v, ts).q)(jnp.ones(1))
 
 
-def test_forward_mode_through_another_adjoint_says_which_is_for_it():
+def test_error_for_forward_mode_with_other_adjoint_names_forward_adjoint():
     fallen = lambda g, **how: uk.simulate(
         uk.System(uk.MassForce([[1.0]], lambda t, q, v: -g * jnp.ones(1))), [0.0], [0.0], [0.0, 1.0], **how
     ).q[-1, 0]
@@ -312,7 +312,7 @@ def body(M, Q, A):
     return uk.System(uk.MassForce(M, Q), uk.Pfaffian(A))
 
 
-MODELS = {  # what precision they ask for: none, float32 or float64
+MODELS = {  # with their precision: none, float32 or float64
     "numbers": (body([[1, 0], [0, 1]], lambda t, q, v: [0.0, -9.81], lambda t, q: [[1, 1]]), None),
     "double leaves": (body(EYE, DOWN, ROW), "float64"),
     "single leaves": (body(single(EYE), single(DOWN), single(ROW)), "float32"),
@@ -328,7 +328,7 @@ MODELS = {  # what precision they ask for: none, float32 or float64
 
 @pytest.mark.parametrize("start", (jnp.float32, jnp.float64, int))
 @pytest.mark.parametrize("name", MODELS)
-def test_the_widest_precision_holds(name, start):
+def test_widest_precision_is_used(name, start):
     """Down an incline of 45°: q̈ = (g, −g)/2."""
     model, asked = MODELS[name]
     # Lists of whole numbers, as M and A of the first model, are of JAX's default precision, as q0 is.
@@ -351,7 +351,7 @@ def test_a_motion_of_mixed_precision(name, start):
     np.testing.assert_allclose(after.q, motion.q[-1], rtol=1e-5)
 
 
-# --- what is no number ---------------------------------------------------------------------------------------------
+# --- invalid numbers -----------------------------------------------------------------------------------------------
 
 KINDS = "must be real numbers in float32 or float64, got "
 NO_NUMBERS = "must be a number, an array or a list of numbers, got "
@@ -389,19 +389,19 @@ DOORS = {
 
 @pytest.mark.parametrize("kind", BAD)
 @pytest.mark.parametrize("door", DOORS)
-def test_what_is_no_number_is_refused_by_name(door, kind):
+def test_error_for_invalid_number_names_the_argument(door, kind):
     ask, name = DOORS[door]
-    value, _ = BAD[kind]  # the words are those of ``tests/mistakes``
+    value, _ = BAD[kind]  # ``tests/mistakes`` has the messages
     with pytest.raises(ValueError, match=f"^{name} must "):
         ask(value)
 
 
 @pytest.mark.parametrize("kind", (*OF_NO_SUCH_TYPE, *BAD))
-def test_what_is_no_number_is_refused_in_models(kind):
+def test_invalid_numbers_in_models_are_errors(kind):
     value, reason = (OF_NO_SUCH_TYPE | BAD)[kind]
     with pytest.raises(ValueError, match=f"^q0 {reason}"):
         as_real("q0", value)
-    if kind not in ("half", "complex"):  # which are refused in all of Terms together
+    if kind not in ("half", "complex"):  # for which the error is that of Terms
         with pytest.raises(ValueError, match="^force must return numbers, got "):
             uk.System(uk.MassForce(EYE, lambda t, q, v: value))(0.0, REST, REST)
 
@@ -417,7 +417,7 @@ def test_what_is_no_number_is_refused_in_models(kind):
         (lambda: uk.project(FALL, [0.0, 1.0], REST, REST), r"^t must be one number"),
     ),
 )  # fmt: skip
-def test_numbers_of_the_wrong_shape_are_refused(ask, message):
+def test_numbers_of_the_wrong_shape_are_errors(ask, message):
     with pytest.raises(ValueError, match=message):
         ask()
 
@@ -437,17 +437,17 @@ def test_numbers_of_the_wrong_shape_are_refused(ask, message):
         range(2),
     ),
 )
-def test_whatever_means_numbers_is_taken(q0):
+def test_all_forms_of_real_numbers_are_accepted(q0):
     placed, _ = uk.project(FALL, 0, q0, REST)
     assert placed.dtype == np.float64
     np.testing.assert_array_equal(placed, np.asarray([float(x) for x in q0]))
 
 
-# --- numbers of Python's in a model --------------------------------------------------------------------------------
+# --- Python numbers in a model -------------------------------------------------------------------------------------
 
 
 class Swing(uk.AbstractSystem):
-    """A pendulum by its angle, its numbers as Python has them."""
+    """A pendulum with its angle as coordinate and Python numbers as fields."""
 
     g: float = 9.81
     count: int = 2
@@ -488,18 +488,18 @@ def test_another_float_of_a_model_compiles_nothing(of_class, how):
     np.testing.assert_allclose(found[0], 1 - 1.62 * np.sin(1) * 0.1**2 / 2, atol=1e-4)
 
 
-def test_whole_numbers_and_choices_stay_what_they_are():
+def test_integers_and_booleans_of_a_model_are_not_converted():
     model = canonicalise(Swing(), jnp.ones(1), jnp.ones(1), jnp.zeros(2))[0]
     assert isinstance(model.g, jax.Array) and model.count == 2 and model.exact is True
 
 
-def test_a_float_whose_value_is_asked_for_stays_and_that_is_said():
+def test_float_needed_as_a_python_number_is_not_converted_with_a_warning():
     with pytest.warns(UserWarning, match=r"^Tilted\.\w+ is a Python number that cannot vary, .*equinox.field\(static"):
         model = canonicalise(Tilted(), jnp.ones(1), jnp.ones(1), jnp.zeros(2))[0]
     assert type(model.g) is type(model.tilt) is float
 
 
-def test_a_float_can_be_fitted_and_set():
+def test_float_of_a_model_is_a_parameter():
     parameters = Parameters.of(Swing(), "g")
     assert float(parameters.put(Swing(), jnp.array([np.log(2.0)])).g) == pytest.approx(19.62)
 
@@ -521,18 +521,18 @@ STARTS = jnp.stack([-LENGTHS, jnp.zeros(3)], axis=-1)
     ),
     ids=("adaptive", "dt", "none", "start"),
 )
-def test_a_batch_of_models_is_told_how(ask):
+def test_error_for_batch_of_models_shows_filter_vmap(ask):
     with pytest.raises(ValueError, match=r"The model's mass has shape \(3,\), and there are 3 starts: .*filter_vmap\("):
         ask()
 
 
-def test_other_mistakes_in_a_batch_are_said_as_they_are():
+def test_other_errors_in_a_batch_do_not_mention_filter_vmap():
     with pytest.raises(ValueError, match=r"^the model has 2 coordinates \(x, y\), but q0 has shape \(3, 3\)$"):
         uk.simulate(Pendulum(), jnp.zeros((3, 3)), jnp.zeros((3, 3)), [0.0, 0.1])
 
 
-def test_models_and_starts_are_mapped_over_together():
-    """By the line that the error gives; each as by itself."""
+def test_filter_vmap_over_models_and_starts_matches_single_motions():
+    """With the line of code that the error shows."""
     run = lambda model, q0, v0, **how: uk.simulate(model, q0, v0, [0.0, 0.1], dt=0.01, **how)
     motion = eqx.filter_vmap(lambda *given: run(*given).with_observation())(MANY, STARTS, jnp.zeros((3, 2)))
     assert motion.finished.all() and np.abs(motion.energy).max() < 1e-9 and np.abs(motion.residual).max() < 1e-12
