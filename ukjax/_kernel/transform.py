@@ -148,8 +148,7 @@ def _transpose_jaxpr(jaxpr, linear):
                 inputs[i] = value
             return function(*inputs)
 
-        zeros = [jnp.zeros(jaxpr.in_avals[i].shape, jaxpr.in_avals[i].dtype) for i in linear]
-        return jax.vjp(of_linear, *zeros)[1](list(cotangents))
+        return jax.linear_transpose(of_linear, *(_shape(jaxpr.in_avals[i]) for i in linear))(list(cotangents))
 
     avals = [*(jaxpr.in_avals[i] for i in nonlinear), *jaxpr.out_avals]
     return jax.make_jaxpr(transposed)(*map(_shape, avals))
