@@ -183,9 +183,9 @@ def test_gap_rates_and_slips_match_finite_differences_of_poses(touching_tree, rn
             if isinstance(b, Plane):
                 up = np.asarray(b.normal.vector())
                 normal = at[b.body].R @ up
-                x = at[b.body].p + at[b.body].R @ (p + R @ np.asarray(a.lowest(R.T @ up))[k])
+                x = at[b.body].p + at[b.body].R @ (p + R @ np.asarray(a.lowest(jnp.asarray(R.T @ up)))[k])
             else:
-                x, y = map(np.asarray, nearest_points(p + np.asarray(a.core()) @ R.T, b.core()))
+                x, y = map(np.asarray, nearest_points(jnp.asarray(p + np.asarray(a.core()) @ R.T), b.core()))
                 normal = at[b.body].R @ (x - y) / np.linalg.norm(x - y)
                 x = at[b.body].p + at[b.body].R @ y + np.asarray(b.radius) * normal
             relative = np.stack(
