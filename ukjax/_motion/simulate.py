@@ -93,8 +93,9 @@ def simulate(
     q0
         Coordinates at ts[0], shape (nq,); or (batch, nq) for a batch of starts.
     v0
-        Velocities at ts[0], shape (n,) or (batch, n). Without a kinematic map, n = nq. For a control with states also
-        (v, s) of shape (n + k,) or (batch, n + k); otherwise the states have the initial values of the control.
+        Velocities at ts[0], shape (n,) or (batch, n). Without a kinematic map, n = nq. For a control with states,
+        (v, s) of shape (n + k,) or (batch, n + k) is allowed; without s, the states have the initial values of the
+        control.
     ts
         Increasing times of the samples [s], shape (samples,). In a batch also (batch, samples), one row per member;
         a member whose times are all equal stays at its start.
@@ -117,12 +118,12 @@ def simulate(
     solver
         diffrax solver; the default is ``Dopri8``. ``Radau`` is for stiff systems, ``RungeKutta4`` for fixed steps,
         ``Rattle`` for fixed steps of long motions, ``MoreauJean`` for fixed steps of systems with many contacts.
-        ``"auto"`` is the default, or ``Radau`` for a motion that proves to be stiff.
+        ``"auto"`` uses the default, or ``Radau`` for a motion that proves to be stiff.
     adjoint
-        diffrax adjoint. By default it suits the derivative that is requested. See the notes.
+        diffrax adjoint. The default suits the requested derivative. See the notes.
     event
-        ``Event``, or function (t, q, v) that returns a number: the motion ends where it crosses zero, or continues
-        after the event's ``reset``. A list for several events.
+        ``Event``, or function (t, q, v) that returns a number: the motion ends where this number crosses zero, or
+        continues after the event's ``reset``. A list for several events.
     switches
         Times [s] at which forces are discontinuous, shape (k,). No step crosses them. They are differentiable.
     max_steps
@@ -152,10 +153,10 @@ def simulate(
     -----
     **Numbers of the model.** All computations use the widest precision among q0, v0, the model's arrays and its Terms.
     A Python ``float`` in a field of the model counts as an array. A traced number in a closure is differentiable, as a
-    field is, but each new function is compiled again. Any other number that a function reads, a global variable or an
-    attribute of an object, is a constant of the compiled programs. If it changes, they are compiled again, and forces
-    and energies of motions that were computed before raise an error. Numbers that change often should be fields of the
-    model.
+    field is, but each new function is compiled again. Any other number that a function reads, in a global variable or
+    an attribute of an object, is a constant of the compiled programs. If it changes, they are compiled again, and
+    forces and energies of motions that were computed before raise an error. Numbers that change often should be fields
+    of the model.
 
     **Drift.** The projection satisfies φ = 0, φ̇ = 0 and ψ = 0, in the metric of M. It needs a consistent start (see
     ``project``). Without projection the constraints drift, unless they have Baumgarte gains, and the start may violate
@@ -165,16 +166,17 @@ def simulate(
     steps gives a warning, which names ``solver=Radau()``.
 
     ``solver="auto"`` begins with the default. A motion that is found to be stiff is integrated by ``Radau`` from its
-    start. This is examined after 5000 steps, and at the end of a motion with more; other motions are those of the
-    default. ``Trajectory.plan`` names the solver, and ``Trajectory.steps`` are its steps. A batch has one solver for
-    all members: the member with the shortest steps decides. Derivatives are those of the chosen solver. The choice
-    needs the values of the motion, and is an error under ``jit`` and ``vmap``; so it is with ``dt``, contacts, several
-    events or sampled control. Motions with 90 velocities or more are not examined.
+    start. Stiffness is examined after 5000 steps, and at the end of a motion with more steps. A shorter motion is that
+    of the default. ``Trajectory.plan`` names the solver, and ``Trajectory.steps`` are its steps. A batch has one solver
+    for all members: the member with the shortest steps decides. Derivatives are those of the chosen solver. The choice
+    needs the values of the motion: under ``jit`` and ``vmap`` ``"auto"`` is an error. It is also an error with ``dt``,
+    contacts, several events or sampled control. Motions with 90 velocities or more are not examined.
 
     **Batches.** Each member takes its own adaptive steps, and no member depends on another. Memory is proportional to
     the number of samples: ``ts=[0, 10]`` stores only start and end. A new batch of the same shape, or a model with
-    other numbers, compiles nothing again. Explicit Runge–Kutta solvers without event, adjoint and progress are the
-    fastest; anything else uses ``vmap`` of diffrax's loop. For one model per start, map over both:
+    other numbers, needs no new compilation. Explicit Runge–Kutta solvers without event, adjoint and progress are the
+    fastest. Other diffrax solvers, a single event that ends the motion, ``adjoint``, ``progress`` and separate times
+    per member use ``vmap`` of diffrax's loop. For one model per start, map over both:
     ``equinox.filter_vmap(lambda model, q0, v0: ukjax.simulate(model, q0, v0, ts))``.
 
     **Derivatives.** Use ``adjoint=diffrax.ForwardMode()`` for forward mode through your own ``jit``.
@@ -182,13 +184,13 @@ def simulate(
     only with ``drift="none"``, needs little memory in reverse mode; its gradients have a discretisation error, and a
     failure of the backward integration is an error. ``python -m benchmarks adjoints`` shows cost and accuracy.
 
-    With adaptive steps, a derivative is as accurate as the motion if the motion makes the steps small. A motion at
-    rest, or at constant velocity, does not: its steps are those that a small disturbance of its start would need, but
-    not with ``event`` or ``adjoint``. Fast parts that are at rest while others move slowly do not limit the steps
+    With adaptive steps, a derivative is as accurate as the motion if the motion itself needs small steps. A motion at
+    rest, or at constant velocity, does not. Its steps are then those that a small disturbance of its start would need,
+    except with ``event`` or ``adjoint``. Fast parts that are at rest while others move slowly do not limit the steps
     either. Use ``dt`` for derivatives of such motions.
 
-    A motion that fails has derivatives at the samples that it reached. Only in reverse mode with ``dt`` they are NaN
-    if it ended at a number that is not finite.
+    A motion that fails has derivatives at the samples that it reached. In reverse mode with ``dt``, they are NaN if the
+    motion ended at a number that is not finite.
 
     **Switches.** Without ``switches``, adaptive steps may miss a force that acts for less time than a step takes.
 
@@ -198,16 +200,16 @@ def simulate(
     and is not ``finished``. The time of a crossing has first and second derivatives if the crossing speed is not zero.
     To continue, start again from ``last``; for a batch, with ``ts`` of shape (batch, samples).
 
-    A start that is zero up to rounding, such as after an impact, does not count until the motion has been away from
-    zero. If it does not leave, because it crosses zero in the direction that counts, or rests there, the motion ends at
-    once with the result "started on its event", a failure.
+    If the number is zero up to rounding at the start, such as after an impact, crossings count only after it has been
+    away from zero. If it does not leave zero, because it crosses zero in the direction that counts, or rests there, the
+    motion ends at once with the result "started on its event", a failure.
 
     Steps end on every sample. The event is evaluated along a cubic polynomial of each step, at 64 points or more of an
     adaptive step, 16 or more of a fixed step, 1024 or more of the whole motion, and at each minimum that the signs of
     its slope show between two points. Two crossings between two points are missed if the slopes at both points do not
     show the minimum. More samples help.
 
-    All this is for one event that ends the motion. Several events, events with a ``reset`` or ``ends=False``, and
+    The above is for one event that ends the motion. Several events, events with a ``reset`` or ``ends=False``, and
     events of systems with contacts are searched together, with explicit Runge–Kutta solvers: at 8 points or more of a
     step, 512 or more of the whole motion, and at each minimum that the signs of the slopes show. ``Trajectory.events``
     has their instants and numbers. A sample at such an instant has the state after the reset. Events at the same
@@ -230,8 +232,8 @@ def simulate(
     projected by the first step; the motion may be off by 1e-8 (1e-3 in float32). A motion that could only continue by a
     jump onto its constraints ends: a prescribed path may jump, or a constraint may become active while it is violated.
 
-    Without projection, and for rows that are given as accelerations, contradicting constraints do not show in any
-    position. Such a motion satisfies them in the least-squares sense, and has the result "met constraints that
+    Without projection, and for rows that are given as accelerations, contradictions of constraints do not show in the
+    positions. Such a motion satisfies them in the least-squares sense, and has the result "met constraints that
     contradict each other", a failure. Rows that are nearly dependent at the start, so that a tolerance decides which
     rows are used, give a warning (see ``constrained_motion``).
 

@@ -75,7 +75,7 @@ class Worst(NamedTuple):
 def worst_row(system: AbstractSystem, t: Array, q: Array, v: Array, scale: Scale) -> Worst:
     """The most violated constraint at (t, q, v), relative to the sizes of its terms.
 
-    It is one of positions if any of these is off by more than a start may be, else of velocities.
+    It is a constraint on positions if one of these is violated by more than a start may be, else one on velocities.
     """
     residuals = _residuals(system, t, *jax.tree.map(lambda x: jnp.asarray(x)[None], (q, v, scale)))
     return worst_of(jax.tree.map(lambda x: np.asarray(x)[0], residuals), system, t, q, v)

@@ -1,7 +1,8 @@
-"""A step that starts at a singular pose, where rows become dependent that are independent elsewhere on the motion.
+"""A step that starts at a singular pose: rows are dependent there, but independent elsewhere on the motion.
 
-There A q̈ = b does not determine accelerations that are unique before and after. With u the combinations of rows that
-vanish, uᵀA = 0, the limit of the acceleration follows from the third derivative of uᵀφ along the motion:
+There A q̈ = b does not determine the accelerations, although they are unique before and after the pose. With u the
+combinations of rows that vanish, uᵀA = 0, the limit of the acceleration follows from the third derivative of uᵀφ along
+the motion:
 
     3 uᵀ Ȧ q̈ = −uᵀ φ⃛,   φ⃛ with q̈ = 0.
 

@@ -1,8 +1,8 @@
 """Motions whose explicit steps are limited by stability, not by accuracy.
 
-It is decided after the motion, so that steps have no additional cost. A motion with many steps, far shorter than the
-time in which its state changes, is suspected. Then the eigenvalues of the Jacobian of (q̇, v̇) at its end decide. Systems
-with so many velocities that a band matrix is used are not examined: their Jacobian takes long to compile.
+The decision is made after the motion, so that steps have no additional cost. A motion with many steps, far shorter than
+the time in which its state changes, is suspected. Then the eigenvalues of the Jacobian of (q̇, v̇) at its end decide.
+Systems with so many velocities that a band matrix is used are not examined: their Jacobian takes long to compile.
 """
 
 from functools import lru_cache

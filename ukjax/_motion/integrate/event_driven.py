@@ -397,7 +397,7 @@ def _outlook(setting, mode, values, forces, step_taken: Step, t0, h, share_of_mo
 
 
 def _grazes(setting, met, speeds, after):
-    """Whether a gap closes at its speed that would open again before it is negative by ``setting.grazing``."""
+    """Whether a gap closes that, at its speed, would open again before it is below −``setting.grazing``."""
     count = setting.layout.gaps
     speed, opening = speeds[:count], after.response.free[:count]
     return jnp.any(met[:count] & (speed < 0) & (opening > 0) & (speed**2 <= 2 * opening * setting.grazing))
@@ -669,7 +669,7 @@ def _flight(setting, forces, mode):
 
 
 def _turned(setting, mode, t, q, v):
-    """The mode with the directions of slip in space as they are now."""
+    """The mode with the present directions of slip in space."""
     if setting.layout.dim == 1:
         return mode
     return directions_along(mode, setting.contacts(t, q, v), setting.layout)

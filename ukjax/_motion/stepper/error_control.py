@@ -155,9 +155,9 @@ def next_step_size(
 ) -> tuple[Float[Array, "*lanes"], Float[Array, "*lanes"]]:
     """Step size to try after a step of h where ``wanted`` was requested, and the new limit ``longest`` [s].
 
-    The first step is well above ``least``. A motion at rest has no error, however long its steps are. Its derivatives
-    do: they are those of disturbed motions. So the longest step is the one that a small disturbance needs, found by
-    trials (``longest`` is 0) from the whole ``span`` downwards; for any other motion it is infinite.
+    The first step is well above ``least``. A motion at rest has no error for any step size. But its derivatives have
+    errors: they are those of disturbed motions. So the longest step is the one that a small disturbance needs. Trials
+    (``longest`` is 0) determine it, from the whole ``span`` downwards. For any other motion it is infinite.
     """
     # A step shortened to end on a sample does not show the step size that the motion would allow.
     longer = jnp.where(landed, jnp.maximum(wanted, h * control.factor), h * control.factor)

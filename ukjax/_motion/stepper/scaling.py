@@ -63,9 +63,9 @@ class Scale(eqx.Module):
     q, v
         Coordinates (nq,) and velocities (n,); none is small relative to the others.
     own_q, own_v
-        Size of each coordinate and velocity by itself, 1 where the start does not determine it.
+        Size of each coordinate and velocity without regard to the others, 1 where the start does not determine it.
     far_q
-        Largest value that each coordinate may reach by itself in the whole time (nq,).
+        Largest value that each coordinate may reach in the whole time, without regard to the others (nq,).
     rows
         Sizes of the terms of each row of ``AbstractSystem.violation`` (k,), from the coordinates in that row alone.
     unit
@@ -151,10 +151,10 @@ def scale_of(
     ``span`` is the duration [s], if known; ``method`` is the solver; ``driven`` includes accelerations that constraints
     prescribe.
 
-    By their masses all coordinates are alike (√M q). Where the state is x = |q|, y = |v|, and forces give it a = |Q|,
-    the motion has the time scale τ = √(x/a) + y/a, at most its duration. Within it a coordinate reaches |q| + |v| τ +
-    |Q/M| τ² and its velocity |q| / τ + |v| + |Q/M| τ. A start at rest in the origin gives no scale: then scales are 1,
-    or less if less is within reach, also by accelerations that constraints prescribe (``driven``).
+    Scaled by their masses (√M q), all coordinates are alike. Where the state is x = |q|, y = |v|, and forces give it a
+    = |Q|, the motion has the time scale τ = √(x/a) + y/a, at most its duration. Within it a coordinate reaches |q| +
+    |v| τ + |Q/M| τ² and its velocity |q| / τ + |v| + |Q/M| τ. A start at rest in the origin gives no scale: then scales
+    are 1, or less if less is within reach, also by accelerations that constraints prescribe (``driven``).
 
     Raises ``InputError`` if the model does not return Terms with as many coordinates as q has.
     """
@@ -246,7 +246,7 @@ def _scales_of(model, t, q, v, span, driven, method):
 def _half_precision(x):
     """Round to half of the bits of the mantissa (T. J. Dekker, Numer. Math. 18 (1971) 224, eq. 5.6).
 
-    Steps depend on the scales. Rounding errors, which depend on who evaluates the model, must not change the steps.
+    Steps depend on the scales. Rounding errors, which depend on how the model is evaluated, must not change the steps.
     """
     product = x * (2.0 ** (jnp.finfo(x.dtype).nmant // 2 + 1) + 1)
     rounded = product - (product - x)
@@ -299,7 +299,7 @@ def _tiny(dtype):
 
 
 def _prescribed_acceleration(A, b, unit):
-    """The acceleration that the rows A q̈ = b prescribe by themselves."""
+    """The acceleration that the rows A q̈ = b alone prescribe."""
     entries = A.scaled(jnp.ones_like(b), unit).entries if isinstance(A, Compressed) else A * unit
     return jnp.max(_over(jnp.abs(b), jnp.sqrt(jnp.sum(entries**2, axis=1)), 0), initial=0)
 

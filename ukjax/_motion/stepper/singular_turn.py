@@ -17,7 +17,7 @@ of the constraints decide on the branch: the distance between branches is the sq
 
 TURN, REST = 0.1, 10.0
 """A turn changes the velocity by more than ``TURN`` of it plus ``REST`` · limit of its scale, in a time of limit times
-the time scale of the motion. The second term is that of motions that begin at rest."""
+the time scale of the motion. The second term is for motions that begin at rest."""
 
 
 def undecided_limit(dtype: np.dtype) -> float:

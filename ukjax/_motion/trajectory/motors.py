@@ -49,7 +49,7 @@ class MotorHistory(eqx.Module):
 
 
 def _when(t: np.ndarray, flags: np.ndarray) -> str:
-    """In how many samples a flag is set, and when first."""
+    """The number of samples in which a flag is set, and the first time."""
     member_and_sample = np.argwhere(flags)
     if not member_and_sample.size:
         return "never"

@@ -240,7 +240,7 @@ class Trajectory(eqx.Module):
         return replace(self, observation=self.observed())
 
     def without_model(self) -> "Trajectory":
-        """This trajectory without model, method and options, which may hold more than arrays: for results of ``jit``
+        """This trajectory without model, method and options, which may contain more than arrays: for results of ``jit``
         and ``vmap``.
 
         Returns
@@ -584,15 +584,15 @@ class Trajectory(eqx.Module):
 
     @property
     def differentiable(self) -> Bool[Array, "*batch"]:
-        """Whether the motion has a derivative, by two signs that it has none.
+        """Whether the motion has a derivative, as far as two checks show.
 
         Where the rank of the rows changes, at a singular pose, the motion has no derivative; automatic differentiation
         then returns that of the motion at constant rank. The rank is compared at all samples that were reached.
 
         Where a contact is grazed, that is, touched without speed, a small change decides whether there is an impact;
         automatic differentiation then returns the derivative with the impacts of this motion. A contact is grazed if a
-        gap has a minimum that is zero within 1e-8 of its size (√eps), before it opens again. Contacts between the
-        samples are seen too; ``MoreauJean`` sees none.
+        gap has a minimum that is zero within 1e-8 of its size (√eps), before it opens again. Grazing between the
+        samples is detected too, but with ``MoreauJean`` none is detected.
         """
         reached = jnp.isfinite(self.t)
         first = self.rank[..., :1]
@@ -635,7 +635,7 @@ class Trajectory(eqx.Module):
         ----------
         path
             File name. The suffix selects the format: .npz for plain arrays by name, .nc for netCDF (requires
-            xarray), .csv for a table. The first holds everything but the model, the second all of that but
+            xarray), .csv for a table. An .npz file contains everything except the model, a .nc file also not
             ``contacts`` and ``events``; ``load_trajectory`` reads both. Warns of what is not written.
 
         Returns
@@ -720,7 +720,7 @@ def load_trajectory(path: str | os.PathLike) -> Trajectory:
     Raises
     ------
     InputError
-        If the file holds no trajectory, or is incomplete.
+        If the file contains no trajectory, or is incomplete.
     OSError
         If there is no such file.
     """
