@@ -1,4 +1,4 @@
-"""Report functions that cannot be compiled as one kernel, with the line of the model that is the cause.
+"""Report functions that cannot be compiled as one kernel, and the line of the model that is the cause.
 
 Such a function is executed by ``jax.vmap``, which is many times slower. A warning is given once per line and
 primitive. With ``strict`` it is an error.

@@ -44,7 +44,7 @@ class Memory:
     version
         Number of stores so far; loads of the same version can be shared.
     is_constant
-        Whether nothing is stored in it any more.
+        Whether no more values are stored in it.
     """
 
     __slots__ = ("depth", "dtype", "is_constant", "size", "source", "values", "version")

@@ -20,7 +20,7 @@ from .loops import cached_per_jaxpr, count_equations
 from .rule import RULES, Rule
 
 ENTRIES_PER_OPERATION = 1000
-"""So many entries of an array take about as long as one operation on a small array."""
+"""Number of array entries that take about as long as one operation on a small array."""
 
 MAX_REPETITIONS = 5
 """Largest number of executed operations per operation of the jaxpr. Long loops are for a compiler."""
