@@ -189,8 +189,9 @@ class InContact(AbstractVariant):
 class EventValues(NamedTuple):
     """Values that are positive as long as a mode holds, gaps first, then friction forces.
 
-    An open gap: its distance. A closed gap: its force. Sticking friction: the distance of its force from the largest.
-    Slipping friction: its slip along the direction of the mode. ``rounding`` is the size of their rounding errors.
+    An open gap: its distance. A closed gap: its force. Sticking friction: the difference between its force and the
+    largest allowed. Slipping friction: its slip along the direction of the mode. ``rounding`` is the size of their
+    rounding errors.
     """
 
     value: Float[Array, " events"]
