@@ -57,7 +57,7 @@ class Plan(NamedTuple):
     Attributes
     ----------
     task : Task
-        What to compute for every member.
+        The computation for every member.
     over : Over
         The swept numbers.
     q0, v0 : array, shape (n,) or (members, n)
@@ -70,9 +70,9 @@ class Plan(NamedTuple):
     block, chunk : int
         Members per block and per chunk.
     numbers : int
-        Numbers that are kept of each member.
+        Number of stored numbers per member.
     names : tuple of str
-        Names of the arrays that are kept of each member.
+        Names of the arrays that are stored for each member.
     """
 
     task: Task
@@ -236,7 +236,7 @@ def _chunk(chunk, block, numbers, members):
 
 
 def _numbers_kept(task, swept, q, v) -> tuple[int, tuple[str, ...]]:
-    """The number of numbers kept of each member, and the names of the arrays kept besides q, v and its end."""
+    """The number of stored numbers per member, and the names of the arrays stored besides q, v and its end."""
     size, samples = q.size + v.size, task.problem.ts.size + task.problem.may_end
     end_size = 4 + swept + 2 * len(all_events(task.problem))
     if task.keep == "end":
@@ -331,7 +331,7 @@ def metadata_of(plan: Plan) -> dict[str, Any]:
 
 
 def fingerprint_of(plan: Plan, purpose: str) -> dict[str, Any]:
-    """``metadata_of(plan)`` and everything else that determines the members, to tell whether two ensembles are equal.
+    """``metadata_of(plan)`` and everything else that determines the members, to compare two ensembles.
 
     Raises ``InputError`` if a function of the user cannot be compared; the message names the argument ``purpose``.
     """
