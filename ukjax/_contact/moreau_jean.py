@@ -4,7 +4,7 @@
 
 The impulses Λ of the step obey the complementarity of contact with the velocities at its end (J. J. Moreau 1988;
 Acary & Brogliato 2008, ch. 10). So any number of contacts may change within a step. Then q⁺ is projected onto the
-constraints and onto g ≥ 0, and v⁺ is reduced by the work of this shift, see ``push_out``. The order of convergence is
+constraints and onto g ≥ 0, and v⁺ is reduced to balance the work of this shift, see ``push_out``. The method has order
 1.
 """
 
