@@ -16,10 +16,10 @@ from .integration import Integration
 from .misfit import misfit
 
 MIN_PROBABILITY = 1e-6
-"""Probability (two-sided) of χ² below which sigma is doubted."""
+"""Probability (two-sided) of χ² below which a sigma gives a warning."""
 
 MIN_LOG_RATIO = 0.3
-"""Smallest |log(residuals / sigma)| for which sigma is doubted."""
+"""Smallest |log(residuals / sigma)| for which a sigma gives a warning."""
 
 MIN_SHOWN_SHIFT = 1e-3
 """Shift in standard errors below which the table shows "nothing" instead of a number."""
