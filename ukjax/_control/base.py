@@ -45,7 +45,7 @@ class MotorForce(eqx.Module):
     force
         Force or torque of each motor before its gear (p,) [N or N m].
     saturated
-        Whether the input or the force of each motor is beyond its limits, and held by them (p,).
+        Whether the input or the force of each motor is beyond its limits, and is reduced to them (p,).
     too_fast
         Whether the rate of each motor's coordinate is larger than its speed limit (p,).
     """
