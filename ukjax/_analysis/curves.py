@@ -53,7 +53,7 @@ class Linearised(NamedTuple):
         Displacement (n, u) and change of velocities (n, u) for a unit of each unknown.
     back, back_of_v
         Displacement (n,) and change of velocities (n,) that lead back onto the constraints. The residual and the slope
-        are those after it.
+        are those after this change.
     basis
         Displacements, followed by changes of velocities (2 n, k), for a unit of each state.
     matrix
@@ -298,7 +298,8 @@ def onto_constraints(
 
 
 def _balancing(system, t, q, v, of_position, of_velocity):
-    """The smallest displacement and change of velocities that take these residuals from those of the constraints."""
+    """The smallest displacement and change of velocities that subtract these residuals from those of the
+    constraints."""
     beside = lambda xi: (t, shifted(kinematic_map_of(system), q, xi), v)
     pinv = lambda A: jnp.linalg.pinv(A, rtol=RANK)
     xi = -pinv(system.position_slope(t, q, v)) @ of_position
