@@ -96,7 +96,7 @@ def locked(path: Path, alone: bool) -> Iterator[bool]:
 
 
 def remove_abandoned(folder: Path) -> None:
-    """Remove abandoned temporary files: of ended processes of this host, and those not modified for a day.
+    """Remove abandoned temporary files: those of ended processes of this host, and those not modified for a day.
 
     Locked files are not removed. Locks alone are not sufficient, because on some shared disks the locks of one host are
     not visible to others.
