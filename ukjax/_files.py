@@ -141,8 +141,8 @@ def _host() -> str:
 
 @contextlib.contextmanager
 def _part(target: Path) -> Iterator[Path]:
-    """Create an empty temporary file beside ``target``, with the permissions of ``target``. It is deleted on exit
-    unless renamed.
+    """Create an empty temporary file in the folder of ``target``, with the permissions of ``target``. It is deleted on
+    exit unless renamed.
 
     It is locked on systems that can rename an open file.
     """

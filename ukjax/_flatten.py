@@ -11,7 +11,7 @@ from typing import Any
 import equinox as eqx
 import jax
 
-_classes: set[type] = set()  # JAX holds the classes of pytrees too
+_classes: set[type] = set()  # JAX also stores the classes of pytrees
 
 
 class FlattenedOnce(eqx.Module):

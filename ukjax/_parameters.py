@@ -1,4 +1,4 @@
-"""Free parameters of a model, found by name and transformed to unbounded variables."""
+"""Free parameters of a model, selected by name and transformed to unbounded variables."""
 
 import re
 from collections.abc import Iterable, Mapping

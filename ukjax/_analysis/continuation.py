@@ -343,7 +343,7 @@ class Follower(NamedTuple):
         return nodes, special, "has all its points"
 
     def begin(self, point: Point) -> Node:
-        """The first node, whose tangent leads towards ``last``."""
+        """The first node, with the tangent towards ``last``."""
         at = self.curve.linearised(point)
         if not at.is_finite:
             raise InputError("start must be a regular point: the equations are not finite there")

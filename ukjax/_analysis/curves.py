@@ -281,7 +281,7 @@ def system_of(family: Callable, parameter: Any) -> AbstractSystem:
 def with_parameter(
     system_at: Callable, t: Array, q: Float[Array, " nq"], v: Float[Array, " n"], p: Array
 ) -> tuple[Float[Array, " n"], Float[Array, " n"]]:
-    """The smallest displacement (n,) and change of velocities (n,) that keep the constraints for a unit of dp."""
+    """The smallest displacement (n,) and change of velocities (n,) that satisfy the constraints for a unit of dp."""
     along = lambda function: jax.jvp(function, (p,), (jnp.ones_like(p),))[1]
     residuals = (
         along(lambda p: system_at(p).position_residual(t, q)),

@@ -152,7 +152,7 @@ def _equilibrium(system, t, q, v, method):
         start = Rows.at(*constants)
         quick = start.fast_path(method) or _active(*constants, method)
         along_start = Balance(system, v, quick, jnp.asarray(start.free(method).T))
-        # Where the directions have turned by a right angle, forces along the directions of the start say nothing.
+        # Where the directions have turned by a right angle, forces along the directions of the start prove nothing.
         combined = _balanced_or_none(system, t, q, v, along_start, method)
         q = _balanced(system, t, q, v, Balance(system, v, quick), method) if combined is None else combined
     else:

@@ -54,8 +54,8 @@ def linearize(
 
     At an equilibrium, and along a steady motion such as that of a rolling wheel, A is constant. Elsewhere x is the
     deviation from the motion through the state, at equal times, and A is that of ẋ = A(t) x at this time. Its
-    eigenvalues then depend on the choice of states and say nothing of stability; ``LinearModel.modes`` refuses such a
-    state.
+    eigenvalues then depend on the choice of states and do not show stability; ``LinearModel.modes`` raises an error for
+    such a state.
 
     The result is a pure function of the system and the state, with exact derivatives. Inside ``jax.jit`` and
     ``jax.vmap`` name the ``states``, and return arrays, such as ``eigenvalues``; ``equinox.filter_vmap`` also returns

@@ -103,7 +103,7 @@ class Orbit(eqx.Module):
 
     @property
     def stable(self) -> bool:
-        """Whether no small deviation grows exponentially: no multiplier is larger than 1 + 1e-6 in size."""
+        """Whether no small deviation grows exponentially: no multiplier has a modulus larger than 1 + 1e-6."""
         return bool(np.max(np.abs(np.asarray(self.multipliers)), initial=0) <= 1 + GROWTH)
 
     def trajectory(self, samples: int = 101) -> Trajectory:

@@ -157,7 +157,7 @@ def reach(
     if path and (not is_batch or near.ndim == 2):
         raise InputError("path must be False, unless targets are a batch and near is one start (nq,)")
     if mechanism.control is not None:
-        mechanism = mechanism.driven(None)  # pyright: ignore  # the task of a control is no constraint here
+        mechanism = mechanism.driven(None)  # pyright: ignore  # the task of a control is not a constraint here
     mechanism, near, _, t = canonicalise(mechanism, near, jnp.zeros((*near.shape[:-1], mechanism.tree.n)), t)
     goal = in_precision(goal, near.dtype)
     arguments: Any = mechanism, goal, near, t

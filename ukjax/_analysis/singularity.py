@@ -138,7 +138,7 @@ def singularity(
         if names.count(name) > 1:
             raise InputError(f"inputs must name each joint once, got {name!r} twice")
     if mechanism.control is not None:
-        mechanism = mechanism.driven(None)  # pyright: ignore  # the task of a control is no constraint here
+        mechanism = mechanism.driven(None)  # pyright: ignore  # the task of a control is not a constraint here
     if not isinstance(output, str) and not (at is None and length is None):
         raise InputError("at and length must be left out, unless output is the name of a body")
     point, length = (

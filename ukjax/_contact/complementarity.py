@@ -146,7 +146,7 @@ def solve_complementarity(
 
 
 def is_exact(error: Float[Array, ""]) -> Bool[Array, ""]:
-    """Whether the error of ``solve_complementarity`` is one of rounding: below 1.4e-10 in float64."""
+    """Whether the error of ``solve_complementarity`` is a rounding error: below 1.4e-10 in float64."""
     return error <= ENOUGH * jnp.finfo(error.dtype).eps
 
 

@@ -244,7 +244,7 @@ def _gains_energy(impulse, before, W):
 def _has_several(forces, closed, accelerates, layout):
     """Whether a sliding contact opens although a force could keep it closed as well.
 
-    Its acceleration by a unit of its own force, with its friction, is then negative.
+    Then a unit of the contact force, with its friction, causes a negative acceleration of the gap.
     """
     i = np.asarray(layout.normal_of, int)
     sliding = np.flatnonzero(i >= 0)

@@ -144,7 +144,7 @@ class AbstractControl(eqx.Module):
     def motor_force(
         self, t: Array, q: Float[Array, " nq"], v: Float[Array, " n"], u: Float[Array, " p"]
     ) -> MotorForce | None:
-        """Return the forces of the motors for the inputs u, or None if the actuators have no limits of their own."""
+        """Return the forces of the motors for the inputs u, or None if the control does not compute such forces."""
         return None
 
 

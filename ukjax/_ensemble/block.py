@@ -111,7 +111,7 @@ class Task(eqx.Module):
 def run_block(
     task: Task, numbers: Float[np.ndarray, "some p"], q0: Float[np.ndarray, "some nq"], v0: Float[np.ndarray, "some n"]
 ) -> dict[str, np.ndarray]:
-    """Simulate the members of one block, at most ``task.size``. Returns the kept arrays by name, (members, ...)."""
+    """Simulate the members of one block, at most ``task.size``. Returns the stored arrays by name, (members, ...)."""
     members = len(numbers)
     padded = _padded(task, numbers, q0, v0)
     samples = _simulated(task, *_initial_states(task, members, *padded))
@@ -301,7 +301,7 @@ def kept_arrays(
     held: Array | None = None,
     events: EventHistory | None = None,
 ) -> Any:
-    """The arrays kept of one motion besides q, v and its end, name -> array."""
+    """The arrays stored for one motion besides q, v and its end, name -> array."""
     model, method = plant_of(task.model_of(numbers)), task.problem.method
     motion = Trajectory(t, q, v, result, steps, last, model, method, contacts=contacts, held=held, events=events)
     if task.keep == "all":

@@ -311,9 +311,9 @@ def load_simulator(path: str | os.PathLike) -> Simulator:
     Warns
     -----
     UserWarning
-        If this version of ukjax computes other numbers than the one that wrote the file, or if the file was written
-        by a newer JAX than this one. JAX supports the latter for a few weeks only. Newer versions of JAX read a file
-        for at least half a year.
+        If this version of ukjax computes other numbers than the version that wrote the file, or if the file was written
+        by a newer version of JAX. JAX supports the latter for a few weeks only. Newer versions of JAX read a file for
+        at least half a year.
 
     Examples
     --------

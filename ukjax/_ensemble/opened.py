@@ -211,8 +211,8 @@ class Ensemble:
 
         ``"model"``, its name; ``"members"``, ``"done"``, ``"finished"`` and ``"failed"``, numbers of members;
         ``"reasons"``, the number of members by reason. ``"over"``, ``"ends"`` and ``"kept"`` have seven quantiles of
-        each swept number, of each coordinate at the end, and of each number that was kept: minimum, 5 %, 25 %, median,
-        75 %, 95 % and maximum, in the unit of that number; None if no value is finite.
+        each swept number, of each coordinate at the end, and of each stored number: minimum, 5 %, 25 %, median, 75 %,
+        95 % and maximum, in the unit of that number; None if no value is finite.
         """
         result = self.result
         counts = {

@@ -263,7 +263,7 @@ def _no_events(problem, q, v):
 
 
 def check_names(plan: Plan) -> None:
-    """Raise ``InputError`` if two of the swept numbers, kept arrays and reserved names have the same name."""
+    """Raise ``InputError`` if two of the swept numbers, stored arrays and reserved names have the same name."""
     reserved = (*MOTION_ARRAYS, *ENDING_ARRAYS, *EVENT_ARRAYS, *RESERVED, FINGERPRINT)
     returned = () if isinstance(plan.task.keep, str) else plan.names
     for name in returned:

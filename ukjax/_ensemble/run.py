@@ -107,7 +107,7 @@ def ensemble(
           Names in the dictionary differ from those that are swept and from those of ``Ensemble``.
     store : path, optional
         Folder for the result, written chunk by chunk: a Zarr 3 group if the name ends in ``.zarr`` (needs the package
-        zarr), else NumPy archives. Default: the result is kept in memory. If the folder exists, only missing members
+        zarr), else NumPy archives. Default: the result is in memory only. If the folder exists, only missing members
         are computed. See Notes.
     chunk : int, optional
         Members that are computed and written together. Default: as many as fit easily into memory, and for an
@@ -125,7 +125,7 @@ def ensemble(
         As in ``simulate``: each member ends at its own event, or continues after its ``reset``. ``event_t`` and
         ``event_counts`` of the result, shape (members, events), are the time of the first occurrence of each event and
         the number of occurrences. Both are always stored. All instants are in ``motion.events``, for a function given
-        as ``keep``; an event that alone ends the motion is at ``motion.last``.
+        as ``keep``. A single event that ends the motion is at ``motion.last``.
     progress : bool, optional
         Whether to show the memory per chunk, a progress bar and the number of failures on stderr. Default: False.
         The memory per chunk is also logged by ``logging.getLogger("ukjax")`` at level INFO.
@@ -151,7 +151,7 @@ def ensemble(
     -----
     A store is resumed only by the same ensemble: model, functions, numbers, options, draws, and versions of ukjax and
     JAX are compared. Functions are compared by the operations that JAX traces them to. A function that
-    ``jax.pure_callback`` calls is compared by its code and by the values that it holds.
+    ``jax.pure_callback`` calls is compared by its code and by the values to which it refers.
 
     Examples
     --------

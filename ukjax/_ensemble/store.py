@@ -29,8 +29,7 @@ class Store:
     """The folder ``path`` of an ensemble.
 
     ``chunk`` is the number of members per file with which the store was created, None if it does not exist yet; the
-    shares of several ranks are counted in such chunks. ``chunk_is_fixed`` says whether every file must have that
-    number.
+    shares of several ranks are counted in such chunks. ``chunk_is_fixed`` is whether every file must have that number.
     """
 
     def __init__(self, path: Any):

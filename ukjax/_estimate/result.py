@@ -217,7 +217,7 @@ def table(names: tuple[str, ...], values: Float[np.ndarray, " p"], known: Identi
 
 
 def estimates(names: tuple[str, ...], values: Float[np.ndarray, " p"], known: Identifiability) -> dict[str, Any]:
-    """Estimates and identifiability as a dictionary that JSON can store; None for what is not determined."""
+    """Estimates and identifiability as a dictionary that JSON can store; None for values that are not determined."""
     return {
         "parameters": {
             name: {"estimate": float(value), "error": number_or_none(error)}

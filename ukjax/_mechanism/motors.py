@@ -40,7 +40,7 @@ class Motors(AbstractControl):
         Q = B f,    f = limited((g₀ + g₁ l + g₂ l̇) limited(u) + b₀ + b₁ l + b₂ l̇),
 
     with a column of B = ``actuators(t, q)`` (n, p) for each motor, that of its joint times its gear ratio. ``limited``
-    moves a value to the nearest one within its limits. Derivatives by a value that a limit holds are 0.
+    moves a value to the nearest one within its limits. Derivatives by a limited value are 0.
 
     Attributes
     ----------

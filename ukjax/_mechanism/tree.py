@@ -74,7 +74,7 @@ class Counted(NamedTuple):
     """A ``joint`` that closes a loop and whose angles must be known beyond half a turn.
 
     Its ``size`` coordinates are coordinates of the mechanism from index ``first_of_q`` on, after all others.
-    They have no velocities of their own.
+    They have no additional velocities.
     """
 
     joint: str

@@ -652,5 +652,5 @@ def _check_steps(max_steps, dt, times, seeks_event):
     longest = _longest_times(times)
     check_step(dt, longest, max(max_steps, MAX_FIXED_STEPS), ", or allow as many by max_steps")
     needed = int(step_counts(longest, float(dt)).sum()) + times.shape[-1]
-    # The same number for any shorter time, so that a restart compiles nothing again.
+    # The same number for any shorter time, so that a restart needs no new compilation.
     return max(max_steps, needed) + (max_steps if seeks_event else 0)

@@ -196,7 +196,7 @@ def step(
     Notes
     -----
     A failed step does not raise an error: see ``State.result``, one code per member. q and v are then NaN or off the
-    constraints. A state keeps its first failure until ``initial_state`` makes a new state.
+    constraints. The first failure remains in ``State.result`` until ``initial_state`` creates a new state.
 
     Sampled control, ``ukjax.control.Sampled``, is evaluated at its instants, which must be beginnings of the equal
     steps. So dt / steps must divide its period, its delay, and the time of the first state.

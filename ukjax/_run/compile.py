@@ -121,14 +121,14 @@ class Program:
 
 
 def cached(key: Hashable, function: Callable) -> Callable:
-    """Return ``jax.jit(function)`` of arrays, held in the same cache. Equal keys must stand for equal functions."""
+    """Return ``jax.jit(function)`` of arrays, stored in the same cache. Equal keys must stand for equal functions."""
     return _cached(key, lambda: jax.jit(function))
 
 
 class cached_unless_tracing(functools.cached_property):
     """A property of an immutable object, computed once.
 
-    The value is not stored while JAX is tracing, since it may hold tracers.
+    The value is not stored while JAX is tracing, since it may contain tracers.
     """
 
     def __get__(self, instance: Any, owner: Any = None) -> Any:
@@ -181,7 +181,7 @@ def _cached(key: Hashable, make: Callable[[], Any] | None = None) -> Any:
 def _drop():
     """Drop the least recently used programs until there is room for one more.
 
-    The memory of a program is freed with its function: JAX's own caches do not hold it.
+    The memory of a program is freed with its function: JAX's own caches do not contain it.
     """
     while len(_programs) >= MAX_PROGRAMS or len(_programs) >= MIN_PROGRAMS and _maps() - _kernel_maps > MAX_MAPS:
         for _ in range(-(-len(_programs) // 8)):
@@ -338,6 +338,6 @@ def standard_promotion() -> Iterator[None]:
 
 
 def _is_known(option):
-    """Return whether the installed jaxlib knows an option of XLA."""
+    """Return whether the installed jaxlib has an option of XLA."""
     installed = tuple(map(int, version("jaxlib").split(".")[:2]))
     return option not in REMOVED or installed < REMOVED[option]

@@ -105,7 +105,7 @@ class Exploration:
         Parameters
         ----------
         values
-            Values by the names of the sliders. The others keep their first values.
+            Values by the names of the sliders. The others have their first values.
         **others
             The same as keywords, for names that are valid keywords.
 
@@ -190,7 +190,7 @@ class Exploration:
         return f"Exploration of {title_of(self._system)}, sliders: {names}; .serve() opens a browser"
 
     def widget(self) -> Any:
-        """The sliders and the moving picture as a widget, which notebooks display.
+        """The sliders and the animation as a widget, which notebooks display.
 
         Returns
         -------
@@ -276,7 +276,7 @@ def explore(
 ) -> Exploration:
     """Change parameters and the start of a system by sliders, and see the new motion.
 
-    In a notebook the result displays sliders beside a moving picture (``pip install 'ukjax[explore]'``).
+    In a notebook the result displays sliders and an animation (``pip install 'ukjax[explore]'``).
     ``explore(system).serve()`` opens a page in the browser, as ``ukjax explore NAME`` does.
 
     The simulation is compiled once, with the parameters and the start as its arguments. Starts are projected onto the

@@ -35,7 +35,7 @@ def server_of(exploration: Served, port: int) -> ThreadingHTTPServer:
         def do_GET(self):
             address = urllib.parse.urlsplit(self.path)
             if self.headers.get("Host", "").rpartition(":")[0] not in (HOST, "localhost"):
-                # a page of another site whose name leads here
+                # a page of another site whose name resolves to this machine
                 self.answer(HTTPStatus.FORBIDDEN, "text/plain", b"only for this machine")
             elif address.path == "/":
                 self.answer(HTTPStatus.OK, "text/html; charset=utf-8", page)

@@ -172,7 +172,7 @@ class ThreadAssembly(Assembly):
         return Straight(self, code, Piece(0, [])).operation(i)
 
     def _write_choice(self, code, name, action):
-        """Write a choice. Its results are undefined before it, so that no earlier value is kept for them."""
+        """Write a choice. Its results are undefined before it, so that no earlier value is stored for them."""
         for x in () if self.in_memory else action.node.results:
             if x.index in self.slot:
                 kind = scalar_type(x.dtype)

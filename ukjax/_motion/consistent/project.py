@@ -45,10 +45,10 @@ def project(
         min (q − q0)ᵀ M (q − q0)  with φ(t, q) = 0,      then  min (v − v0)ᵀ M (v − v0)  with φ̇ = 0 and ψ = 0,
 
     with M at q0 for the first and at the new q for the second. If the model has a kinematic map q̇ = N(q) v, the
-    difference q − q0 is replaced by the vector x for which q̇ = N(q) x leads from q0 to q in unit time: invariants of
-    N, such as the norm of a quaternion, are preserved. Redundant constraints are allowed. A start on an axis of
-    symmetry of the constraints stays on the axis, even if the nearest points lie on both sides of it. Move such a start
-    slightly.
+    difference q − q0 is replaced by the vector x for which the solution of q̇ = N(q) x goes from q0 to q in unit time.
+    This preserves invariants of N, such as the norm of a quaternion. Redundant constraints are allowed. A start on an
+    axis of symmetry of the constraints stays on the axis, even if the nearest points lie on both sides of it. Move such
+    a start slightly.
 
     Parameters
     ----------

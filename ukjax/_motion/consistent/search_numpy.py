@@ -210,7 +210,7 @@ class _Search(NamedTuple):
         return x
 
     def towards_start(self, x: np.ndarray) -> np.ndarray:
-        """The step along the constraints that leads nearest to x0."""
+        """The step along the constraints whose end is nearest to x0."""
         A = self.evaluate(x)[1][self.active]
         return self.x0 - x + self.change(A, A @ (x - self.x0))
 

@@ -1,4 +1,4 @@
-"""Why a motion failed: which trajectory, when, which constraint, and what to do."""
+"""Diagnosis of a failed motion: trajectory, time, constraint and remedy."""
 
 import warnings
 from collections.abc import Callable

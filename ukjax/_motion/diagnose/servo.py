@@ -134,7 +134,7 @@ _counts = LRUCache(MAX_PROGRAMS)
 
 
 def _actuators(model, t, q, v):
-    """The number of actuators, found by tracing once for all models of one structure."""
+    """The number of actuators, determined by tracing once for all models of one structure."""
     structure, arrays = split(model)
     key = structure, *((x.shape, x.dtype) for x in (*arrays, q, v))
     count = lambda: eqx.filter_eval_shape(model.command, t, q, v).u.size

@@ -42,7 +42,7 @@ NEARER = 0.7
 
 VISITED = 8
 """Number of samples, and of steps, from which the sizes of the rows are taken. A row may vanish at the pose, so that
-its size at the last steps says nothing; those since the last singular pose may all be close to one.
+its size in the last steps is not representative. All steps since the last singular pose may be close to a pose.
 """
 
 TAKES_PART = 0.1

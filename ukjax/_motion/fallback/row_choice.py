@@ -105,7 +105,8 @@ def method_after(
 
 
 def _problem(model, requested, projection, dtype):
-    """The problem of one step. It has no samples, so no state is a start whose terms raise errors."""
+    """The problem of one step. It has no samples. So no state counts as a start, whose invalid terms would raise
+    errors."""
     return Problem(
         model=model,
         ts=jnp.zeros(0, dtype),

@@ -59,8 +59,8 @@ def step_from_singular_pose(
 ) -> StepFromPose | None:
     """A step of length h, or shorter where an adaptive step must be.
 
-    Returns None if (q, v) is no singular pose, if the rows of positions are dependent elsewhere too, or if the kind of
-    constraints is not supported.
+    Returns None if (q, v) is not a singular pose, if the rows of positions are dependent elsewhere too, or if the kind
+    of constraints is not supported.
     """
     model = problem.model
     if not has_understood_rows(problem) or h <= 0:

@@ -49,7 +49,7 @@ class Stiffness(NamedTuple):
 
     @property
     def in_words(self) -> str:
-        """The steps, and what limits them."""
+        """The steps and their limit in words."""
         return (
             f"its {self.steps} steps, of {self.h:.2g} s on average, are limited by stability and not by accuracy, "
             f"since a fast part decays within {self.time:.2g} s"

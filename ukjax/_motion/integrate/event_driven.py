@@ -412,7 +412,7 @@ def _gaps_along(setting, step_taken, t0, x):
 
 
 def _iterate(problem, setting, surfaces, ts, scale, derivatives, state: LoopState) -> tuple[LoopState, Entries]:
-    """One step, and what changes at its end: events, and the contact mode."""
+    """One step, and the changes at its end: events, and the contact mode."""
     layout, system, method = setting.layout, setting.system, problem.current_method
     t0, span = ts[0], ts[-1] - ts[0]
     least = SMALLEST_STEP * span
@@ -596,7 +596,7 @@ def _iterate(problem, setting, surfaces, ts, scale, derivatives, state: LoopStat
 
 
 class Change(NamedTuple):
-    """What changes at the end of a step.
+    """The changes at the end of a step.
 
     Attributes
     ----------

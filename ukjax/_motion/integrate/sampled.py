@@ -1,4 +1,4 @@
-"""Sampled control: the law is evaluated at instants, and its inputs are held in between.
+"""Sampled control: the law is evaluated at instants, and its inputs are constant in between.
 
 The motion is cut at all its stops: samples, instants, and times at which inputs begin to act. Between two stops the
 inputs are constant, and one of the other integrators does the steps, so that nothing is interpolated.

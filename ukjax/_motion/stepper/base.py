@@ -59,7 +59,7 @@ class StepEnd(NamedTuple):
 
 
 class AbstractStepper(eqx.Module):
-    """One step of an integrator. A loop over time calls ``step`` and knows nothing else of the integrator.
+    """One step of an integrator. A loop over time uses only the methods of this class.
 
     Parameters of a subclass are static fields. Loops differentiate through ``step``: an iteration inside of it needs
     its own rule for derivatives, such as ``jax.lax.custom_root``.

@@ -14,7 +14,8 @@ from .tableau import Tableau
 
 SAFETY, SHRINK, GROW = 0.9, 0.2, 10.0
 MOVED = 10.0  # a correction this many times the allowed error reveals an error that the estimate missed
-# As a share of the whole time: in shorter steps a correction is no error, but a constraint that becomes active.
+# As a share of the whole time: in shorter steps a correction is not an error, but is caused by a constraint that
+# becomes active.
 VERY_SHORT = 1e-9
 # Relative change of the velocities in the whole time, below which a motion at rest does not limit the step size.
 RESTING = 1e-4
@@ -98,9 +99,9 @@ def error_of_correction(
 ) -> Float[Array, " nq"]:
     """Estimate of the error in q of a step of h, from the drift correction at its end, which changed q by ``moved``.
 
-    A correction that stays the same, however short the step is, is no error of the step: when rows stop being
-    redundant, those that were dropped before are not satisfied exactly, and the first step that includes them corrects
-    that. So very short steps have no such error, unless the correction ``jumped``.
+    A correction that does not decrease with the step size is not an error of the step. Such a correction occurs when
+    rows stop being redundant: rows that were dropped before are not satisfied exactly, and the first step that includes
+    them corrects this. So very short steps have no such error, unless the correction ``jumped``.
     """
     return jnp.where((h <= VERY_SHORT * scale.t) & ~jumped, 0, jnp.abs(moved) / MOVED)
 

@@ -1,7 +1,7 @@
 """Sudden turns at singular poses, where adaptive steps would follow another branch of the motion.
 
 At a singular pose rows of A are dependent, and the motion has several branches. A rounding error δ of the constraints
-joins them: the exact motion on φ = δ comes to the pose within about √δ and turns onto another branch, in the time in
+joins them: the exact motion on φ = δ approaches the pose to about √δ and turns onto another branch, in the time in
 which it moves by √δ. Adaptive steps resolve this turn, and its velocities are wrong.
 """
 

@@ -94,8 +94,8 @@ class Trajectory(eqx.Module):
     t, q, v
         Samples, as in the table.
     result
-        How the motion ended, as an integer per member; ``reason`` in words. ``finished`` says whether it reached
-        its last time, ``met_event`` whether it ended at its event.
+        How the motion ended, as an integer per member; ``reason`` in words. ``finished`` is whether it reached its last
+        time, ``met_event`` whether it ended at its event.
     steps
         Number of steps per member.
     last
@@ -186,8 +186,8 @@ class Trajectory(eqx.Module):
 
     @property
     def plan(self) -> Plan | None:
-        """How ``simulate`` integrated the motion: ``print(motion.plan)``. None for a motion that came through ``jit``,
-        ``grad`` or ``vmap``, or from a file."""
+        """How ``simulate`` integrated the motion: ``print(motion.plan)``. None for a motion that was returned by
+        ``jit``, ``grad`` or ``vmap``, or read from a file."""
         return self.__dict__.get("_plan")
 
     @property
@@ -195,8 +195,8 @@ class Trajectory(eqx.Module):
         """Times of the singular poses, where constraints are dependent, that were passed by a special step [s].
 
         Shape (k,), or (batch, k) with NaN after the last one of a member; k = 0 if there was no such step. The notes of
-        ``plan`` name the constraints. A usual step that begins before a pose and ends behind it does not notice the
-        pose, unless it comes close to it. None where there is no ``plan``.
+        ``plan`` name the constraints. A usual step from before a pose to behind it does not detect the pose, unless the
+        step comes close to it. None where there is no ``plan``.
         """
         if self.plan is None:
             return None
@@ -286,8 +286,8 @@ class Trajectory(eqx.Module):
         Returns
         -------
         Trajectory
-            All arrays of these members: samples, ``last``, ``result``, ``steps`` and ``observation``; and, where each
-            member has a model of its own, its model.
+            All arrays of these members: samples, ``last``, ``result``, ``steps`` and ``observation``; and the models,
+            if each member has its own.
 
         Raises
         ------
@@ -403,7 +403,7 @@ class Trajectory(eqx.Module):
 
     def __repr__(self) -> str:
         if not all(map(eqx.is_array, (self.t, self.q, self.result))):
-            return object.__repr__(self)  # the fields are no arrays, for example while JAX rebuilds the tree
+            return object.__repr__(self)  # the fields are not arrays, for example while JAX rebuilds the tree
         *batch, samples = self.t.shape
         members = "".join(f"{size} x " for size in batch)
         text = f"{self.title!r}, {members}{samples} samples of {self.q.shape[-1]} coordinates"
@@ -636,7 +636,8 @@ class Trajectory(eqx.Module):
         path
             File name. The suffix selects the format: .npz for plain arrays by name, .nc for netCDF (requires
             xarray), .csv for a table. An .npz file contains everything except the model, a .nc file also not
-            ``contacts`` and ``events``; ``load_trajectory`` reads both. Warns of what is not written.
+            ``contacts`` and ``events``; ``load_trajectory`` reads both. A warning names the fields that are not
+            written.
 
         Returns
         -------
