@@ -295,7 +295,7 @@ class Node(NamedTuple):
     change: np.ndarray
 
     def determinant(self, curve: AbstractCurve, tangent: np.ndarray) -> float:
-        """The determinant of the equations with a tangent; 0 if they are not as many as the unknowns."""
+        """The determinant of the equations with a tangent; 0 if their number differs from that of the unknowns."""
         rows = np.concatenate([self.at.slope * curve.scale, tangent[None]])
         return float(np.linalg.det(rows)) if rows.shape[0] == rows.shape[1] else 0.0
 

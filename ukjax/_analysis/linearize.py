@@ -163,7 +163,8 @@ def state_of(
     system: AbstractSystem, t: Numbers, q: Numbers, v: Numbers | None, name: str = "q"
 ) -> tuple[AbstractSystem, Array, Array, Array]:
     """Return the system with its states in the velocities, and t, q, v as arrays. v is 0 if it is None, and states
-    that are not given have their initial values. Raises ``InputError`` for wrong shapes, and calls q ``name``.
+    that are not given have their initial values. Raises ``InputError`` for wrong shapes; the message uses ``name`` for
+    q.
     """
     t, q = as_number("t", t, "s"), as_array(name, q)
     if q.ndim != 1 or not q.size:

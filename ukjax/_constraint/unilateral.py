@@ -195,7 +195,7 @@ class Unilateral(AbstractNonsmooth):
 
 
 class Coulomb(AbstractNonsmooth):
-    """Dry friction with a given largest force, which sticks: \\|f\\| ≤ ``limit``, opposite to the slip where it slips.
+    """Dry friction that sticks, with a given largest force: \\|f\\| ≤ ``limit``, opposite to the slip where it slips.
 
     A sticking row is the constraint slip = 0, and its ideal force is the friction force. The row is released when that
     force exceeds the limit.
@@ -270,8 +270,8 @@ def as_static(argument: str, static: Numbers | None, name: str, sliding: Numbers
 
 
 def static_limit(argument: str, static: Numbers, name: str, sliding: Numbers) -> Array:
-    """Convert bounds of friction that sticks. Raises ``InputError`` where they are smaller than the ``sliding`` ones,
-    which the argument ``name`` has."""
+    """Convert bounds of friction that sticks. Raises ``InputError`` where they are smaller than the ``sliding`` bounds
+    of the argument ``name``."""
     value = as_numbers(argument, static, least=0, below=float("inf"))
     if is_concrete(value, sliding):
         below = np.asarray(sliding)

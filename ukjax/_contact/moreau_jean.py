@@ -117,7 +117,7 @@ def moreau_jean_step(
     end = moved(kinematic_map, middle, v + h * response.acceleration, h / 2)
     nearest = jnp.minimum(contacts.gap, gaps(setting.system.nonsmooth, t + h, end))
     active = jax.lax.stop_gradient(nearest <= NEAR * setting.gap_rounding)
-    # An approach is no impact if it is not faster than the forces cause within two steps: the contact rests.
+    # An approach is not an impact if it is no faster than the forces cause within two steps: the contact rests.
     is_impact = -before > 2 * jnp.abs(free - before)
     rebound = jnp.where(is_impact, restitutions(setting.system.nonsmooth, t, q) * before, 0)
     s = response.scale

@@ -242,7 +242,7 @@ def _gains_energy(impulse, before, W):
 
 
 def _has_several(forces, closed, accelerates, layout):
-    """Whether a sliding contact opens although a force could keep it closed as well.
+    """Whether a sliding contact opens although a force could also keep it closed.
 
     Then a unit of the contact force, with its friction, causes a negative acceleration of the gap.
     """

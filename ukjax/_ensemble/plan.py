@@ -38,7 +38,7 @@ from .over import Over
 from .shards import FINGERPRINT
 
 MIN_BLOCK, MAX_BLOCK_CPU = 128, 1024  # members per block on a CPU; their data fit into a core's caches
-MAX_BLOCK_ACCELERATOR = 65_536  # members per block on other devices, which process as many at once
+MAX_BLOCK_ACCELERATOR = 65_536  # members per block on other devices, which process this many at once
 BLOCK_BYTES = 2**28
 """Largest size of the samples of a block [bytes]."""
 

@@ -101,8 +101,8 @@ def per_member(function: Callable, strict: bool = False) -> Callable:
         )
         return structure, results
 
-    # ``jit`` keeps its traces and programs in its own caches for as long as the function that it was given exists;
-    # ``jax.clear_caches`` empties them. With inline=True, an enclosing program contains no call.
+    # ``jit`` keeps its traces and programs in its own caches as long as its function exists; ``jax.clear_caches``
+    # empties them. With inline=True, an enclosing program contains no call.
     programs = LRUCache(MAX_PROGRAMS_PER_FUNCTION)
     compiled_for = lambda static: programs.of(static, lambda: jax.jit(functools.partial(bind, static), inline=True))
 

@@ -166,4 +166,4 @@ ARRAY_RULES: dict[str, Rule] = {
     "cumlogsumexp": _cumulative(np.logaddexp),
     "sort": _sort,
 }
-"""Rules for arrays, where those of ``RULES`` handle one entry after the other, or one member."""
+"""Rules for arrays that replace rules of ``RULES`` for single entries or single members."""
