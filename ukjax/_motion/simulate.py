@@ -158,19 +158,19 @@ def simulate(
     forces and energies of motions that were computed before raise an error. Numbers that change often should be fields
     of the model.
 
-    **Drift.** The projection satisfies φ = 0, φ̇ = 0 and ψ = 0, in the metric of M. It needs a consistent start (see
-    ``project``). Without projection the constraints drift, unless they have Baumgarte gains, and the start may violate
-    them. Baumgarte gains act in both cases.
+    **Drift.** The projection moves each state onto φ = 0, φ̇ = 0 and ψ = 0, in the metric of M. It needs a consistent
+    start (see ``project``). Without projection the constraints drift, unless they have Baumgarte gains, and the start
+    may violate them. Baumgarte gains act in both cases.
 
     **Stiff systems.** An explicit solver needs tiny steps for fast parts, even at rest. A motion of more than 5000 such
     steps gives a warning, which names ``solver=Radau()``.
 
     ``solver="auto"`` begins with the default. A motion that is found to be stiff is integrated by ``Radau`` from its
-    start. Stiffness is examined after 5000 steps, and at the end of a motion with more steps. A shorter motion is that
-    of the default. ``Trajectory.plan`` names the solver, and ``Trajectory.steps`` are its steps. A batch has one solver
-    for all members: the member with the shortest steps decides. Derivatives are those of the chosen solver. The choice
-    needs the values of the motion: under ``jit`` and ``vmap`` ``"auto"`` is an error. It is also an error with ``dt``,
-    contacts, several events or sampled control. Motions with 90 velocities or more are not examined.
+    start. Stiffness is examined after 5000 steps, and at the end of a motion with more steps. A motion with fewer steps
+    is that of the default solver. ``Trajectory.plan`` names the solver, and ``Trajectory.steps`` are its steps. A batch
+    has one solver for all members: the member with the shortest steps decides. Derivatives are those of the chosen
+    solver. The choice needs the values of the motion: under ``jit`` and ``vmap`` ``"auto"`` is an error. It is also an
+    error with ``dt``, contacts, several events or sampled control. Motions with 90 velocities or more are not examined.
 
     **Batches.** Each member takes its own adaptive steps, and no member depends on another. Memory is proportional to
     the number of samples: ``ts=[0, 10]`` stores only start and end. A new batch of the same shape, or a model with

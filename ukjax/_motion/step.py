@@ -73,8 +73,8 @@ class State(eqx.Module):
     q, v
         Coordinates (nq,) and velocities (n,), with a leading batch axis for a batch.
     result
-        Code of the result of all steps so far, one per member; 0 if all succeeded. After a failure, that of the step
-        that failed. ``reason`` gives it in words.
+        Code of the result of all steps so far, one per member; 0 if all succeeded. After a failure, the code of the
+        failed step. ``reason`` gives it in words.
     scale
         Characteristic scales, to which tolerances are relative.
     held

@@ -373,7 +373,7 @@ def _slope_of_event(kinematic_map, event, t, q, v, motion, scale):
 def warn_of_unarmed_event(trajectory: Trajectory, event: Event) -> None:
     """Warn once if a motion was on the far side of its event from the start, so that no crossing counted.
 
-    It then reached its last time on the side to which it should have crossed.
+    The motion then reached its last time on the side to which it should have crossed.
     """
     finished = np.flatnonzero(np.atleast_1d(np.asarray(trajectory.finished)))
     if not event.counted or not finished.size:

@@ -157,7 +157,7 @@ def _first_unreachable(system, t, q, v, scale):
     """
     command, terms, matrices = jax.tree.map(np.asarray, _commands(system, t, q, v, scale.unit))
     is_reached = lambda terms: np.all(np.abs(command.unreachable) <= UNREACHED * terms, axis=-1)
-    if not np.all(is_reached(terms)):  # the cause may be rounding of terms of b that cancel
+    if not np.all(is_reached(terms)):  # terms of b may cancel; their sizes are slow to compute
         terms = terms + np.asarray(_sizes_of_b(system, t, q, v, scale))
     failing = np.flatnonzero(~is_reached(terms))
     if not failing.size:

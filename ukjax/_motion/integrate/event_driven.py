@@ -397,7 +397,7 @@ def _outlook(setting, mode, values, forces, step_taken: Step, t0, h, share_of_mo
 
 
 def _grazes(setting, met, speeds, after):
-    """Whether a gap closes that, at its speed, would open again before it is below −``setting.grazing``."""
+    """Whether a closing gap would, at its speed, open again before it falls below −``setting.grazing``."""
     count = setting.layout.gaps
     speed, opening = speeds[:count], after.response.free[:count]
     return jnp.any(met[:count] & (speed < 0) & (opening > 0) & (speed**2 <= 2 * opening * setting.grazing))

@@ -82,7 +82,7 @@ class ErrorControl(NamedTuple):
 def perturbed_start(
     trial: Bool[Array, ""], q: Float[Array, " nq"], v: Float[Array, " n"], scale: Scale
 ) -> tuple[Float[Array, " nq"], Float[Array, " n"]]:
-    """q and v, with a small disturbance added if ``trial``, in which all modes take part."""
+    """q and v; in a ``trial``, with a small disturbance that excites all modes."""
 
     amount = trial.astype(q.dtype)
 

@@ -275,7 +275,7 @@ def _at_one(model, t, q, v, mode, method, row_groups, contact_groups):
 
 
 def _transmission(mode, acting, layout):
-    """The contact forces (rows, rows) for a unit of each that is not given, also of those that can move nothing."""
+    """The contact forces (rows, rows) for a unit of each unknown force, including forces that can move nothing."""
     response = acting.response._replace(movable=jnp.ones_like(acting.response.movable))
     return response.scale[:, None] * unknowns_in(mode, acting.contacts, response, layout).T
 
@@ -315,7 +315,7 @@ def _split(M, A, J, transmission, multiplier, groups):
 
 
 def _undetermined(M, A, J, transmission):
-    """All rows with unit length, and changes of their multipliers that the motion does not show, as columns.
+    """All rows with unit length, and changes of their multipliers that do not affect the motion, as columns.
 
     The unknowns are the multipliers of A and the z of the contact forces ``transmission`` z. With their rows U of unit
     length, the changes of them are the range of N = I − U U⁺.

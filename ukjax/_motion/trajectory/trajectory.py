@@ -635,8 +635,8 @@ class Trajectory(eqx.Module):
         ----------
         path
             File name. The suffix selects the format: .npz for plain arrays by name, .nc for netCDF (requires
-            xarray), .csv for a table. An .npz file contains everything except the model, a .nc file also not
-            ``contacts`` and ``events``; ``load_trajectory`` reads both. A warning names the fields that are not
+            xarray), .csv for a table. An .npz file contains everything except the model. A .nc file contains the same
+            without ``contacts`` and ``events``. ``load_trajectory`` reads both. A warning names the fields that are not
             written.
 
         Returns
