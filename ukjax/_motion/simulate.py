@@ -113,8 +113,8 @@ def simulate(
         ``rtol``'s default times the size of each variable at the start; if that size is zero, it follows from the
         masses. So the default does not depend on units.
     method
-        Name of a solver for accelerations or a solver object, see ``constrained_motion``. For a large system whose
-        matrix [M Aᵀ; A 0] has a narrow band, in some order of its rows, ``sparse`` is tried first.
+        Name of a solver for accelerations or a solver object, see ``constrained_motion``. For a large system,
+        ``sparse`` is tried first if the matrix [M Aᵀ; A 0] has a narrow band, after its rows are reordered.
     solver
         diffrax solver; the default is ``Dopri8``. ``Radau`` is for stiff systems, ``RungeKutta4`` for fixed steps,
         ``Rattle`` for fixed steps of long motions, ``MoreauJean`` for fixed steps of systems with many contacts.
@@ -194,7 +194,7 @@ def simulate(
 
     **Switches.** Without ``switches``, adaptive steps may miss a force that acts for less time than a step takes.
 
-    **Events.** A crossing counts in one direction only if the ``Event`` has a direction. The last sample is the
+    **Events.** Crossings count in both directions, unless the ``Event`` has a direction. The last sample is the
     crossing, within rounding of it and on the near side of zero; later samples are removed. In a batch, or under
     ``jit``, the crossing follows all other samples, and the samples after it are NaN. Such a motion has ``met_event``
     and is not ``finished``. The time of a crossing has first and second derivatives if the crossing speed is not zero.
@@ -207,16 +207,16 @@ def simulate(
     Steps end on every sample. The event is evaluated along a cubic polynomial of each step, at 64 points or more of an
     adaptive step, 16 or more of a fixed step, 1024 or more of the whole motion, and at each minimum that the signs of
     its slope show between two points. Two crossings between two points are missed if the slopes at both points do not
-    show the minimum. More samples help.
+    show the minimum. Then use more samples.
 
     The above is for one event that ends the motion. Several events, events with a ``reset`` or ``ends=False``, and
     events of systems with contacts are searched together, with explicit Runge–Kutta solvers: at 8 points or more of a
     step, 512 or more of the whole motion, and at each minimum that the signs of the slopes show. ``Trajectory.events``
-    has their instants and numbers. A sample at such an instant has the state after the reset. Events at the same
-    instant are applied in the order of the list. Derivatives of the motion contain those of the instants, by the
-    saltation matrix of each reset. A start on the surface of an event with ``ends=False`` does not count. Resets that
-    follow one another in ever shorter times end the motion with the result "came to events that follow one another in
-    ever shorter times", a failure.
+    has their instants and counts. A sample at such an instant has the state after the reset. Events at the same instant
+    are applied in the order of the list. Derivatives of the motion contain those of the instants, by the saltation
+    matrix of each reset. A start on the surface of an event with ``ends=False`` does not count. Resets that follow one
+    another in ever shorter times end the motion with the result "came to events that follow one another in ever shorter
+    times", a failure.
 
     **Contacts.** A system with ``Unilateral`` or ``Coulomb`` constraints is integrated by steps that end where a
     contact or a friction force changes; ``solver=MoreauJean()`` does not look for these instants.
@@ -226,7 +226,8 @@ def simulate(
     motion, and at each minimum that the signs of their slopes show between two points. Forces of contacts and friction
     are evaluated at the end of each step and at 512 points or more of the whole motion: a load that acts for a shorter
     time on a body at rest needs ``switches``. Derivatives include those of all instants; they do not exist where a
-    contact is touched without speed. ``adjoint`` and ``progress`` are not available, nor ``event`` with ``MoreauJean``.
+    contact is touched without speed. ``adjoint`` and ``progress`` are not available; with ``MoreauJean``, ``event`` is
+    not available either.
 
     **Checks.** Residuals of constraints are relative to the terms of each row. The start may be off by 1e-6, and is
     projected by the first step; the motion may be off by 1e-8 (1e-3 in float32). A motion that could only continue by a
