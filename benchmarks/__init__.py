@@ -1,2 +1,2 @@
-"""One script per claim. ``python -m benchmarks NAME`` runs one from the repository's root, prints it and saves it in
-``benchmarks/results/NAME.json`` with commit, machine, load, versions and date."""
+"""One script per claim. ``python -m benchmarks NAME`` runs one script from the root of the repository. The results are
+printed and saved in ``benchmarks/results/NAME.json``, with commit, machine, load, versions and date."""

@@ -49,7 +49,7 @@ def main() -> None:
     if unknown := [name for name in options.names if name not in (*NAMES, "readme")]:
         parser.error(f"there is no benchmark {unknown[0]!r}; there are {', '.join(NAMES)} and readme")
     names = options.names or NAMES
-    if len(names) > 1:  # each in a process of its own, as if it had been asked for alone
+    if len(names) > 1:  # each in a separate process, as in a run of one benchmark
         for name in names:
             command = [sys.executable, "-m", "benchmarks", name, *(["--no-save"] if options.no_save else [])]
             subprocess.run(command, check=True)

@@ -1,8 +1,9 @@
-"""One constrained acceleration from q and v, one core, beside ``vmap`` of a formula, MuJoCo, Pinocchio and a C loop.
+"""One constrained acceleration on one core, compared with ``vmap`` of a formula, MuJoCo, Pinocchio and a C loop.
 
-CPU time per state; all candidates of a mechanism are measured in turn in one process on one core. The batch has 4096
-states. MuJoCo, Pinocchio and NumPy take one state after the other, called from Python; the C loop was written for this
-mechanism. "in a loop": 100 evaluations in one program, as an integrator makes them, without the cost of a call.
+CPU time per state, from q and v. All candidates of a mechanism are measured in turn, in one process on one core. The
+batch has 4096 states. MuJoCo, Pinocchio and NumPy evaluate one state after the other, called from Python. The C loop
+was written for this mechanism. "in a loop": 100 evaluations in one program, as in an integrator, without the cost of a
+call.
 """
 
 from collections.abc import Callable
@@ -19,7 +20,8 @@ from .interleaved import measured
 from .mechanisms import five_links, three_chains
 
 BATCH, ONE_BY_ONE, LOOPS, ROUNDS = 4096, 512, 100, 7
-"""States of the batch, states of those that take one after the other, evaluations in a loop."""
+"""Numbers of states in the batch, of states for candidates that evaluate one at a time, of evaluations in a loop, and
+of rounds."""
 
 CASES = {"P1": three_chains, "P2": five_links}
 
@@ -29,7 +31,7 @@ def run() -> list[dict[str, Any]]:
 
 
 def mechanism(name: str) -> list[dict[str, Any]]:
-    """A row for each candidate: CPU time for each state, and how far q̈ of state 7 is from NumPy's pseudoinverse."""
+    """A row for each candidate: CPU time per state, and the difference of q̈ of state 7 from NumPy's pseudoinverse."""
     uk.enable_float64()
     case = CASES[name]()
     q, v = case.starts(BATCH)
@@ -68,7 +70,8 @@ def _error(found, expected) -> float:
 
 
 def _in_a_loop(function):
-    """q̈ over and over, each from q and v that the last one has changed: nothing can be taken out of the loop."""
+    """Repeated evaluation of q̈. Each changes q and v for the next one, so that XLA cannot move operations out of the
+    loop."""
 
     def every(q, v):
         def step(_, state):
@@ -81,7 +84,7 @@ def _in_a_loop(function):
 
 
 def with_pinv(system) -> Callable:
-    """q̈ = a + M⁻¹Aᵀ (A M⁻¹Aᵀ)⁺ (b − A a), as a script would write it."""
+    """q̈ = a + M⁻¹Aᵀ (A M⁻¹Aᵀ)⁺ (b − A a), as in a user's script."""
 
     def acceleration(q, v):
         terms = system(0.0, q, v)
@@ -111,7 +114,7 @@ def _by_numpy(case, q, v):
 
 
 def _peers(case, q, v) -> dict[str, tuple[Callable, Any]]:
-    """For each program that takes one state after the other: a call for all states, and q̈ of state 7."""
+    """For each program that evaluates one state after the other: a call for all states, and q̈ of state 7."""
     from . import mujoco_peer, pinocchio_peer
 
     return {

@@ -1,7 +1,7 @@
-"""How exact ``constrained_motion`` is: each method against 50 digits, on the 200 random systems of the tests.
+"""Accuracy of ``constrained_motion``: each method against 50 digits, on the 200 random systems of the tests.
 
-Rank-deficient, badly scaled, cond(M) up to 1e8, singular M, contradictory rows. Errors are relative, and given as a
-share of the bound 50 cond(M) cond(A)² 2.2e-16.
+The systems include rank-deficient rows, bad scaling, cond(M) up to 1e8, singular M and contradictory rows. Errors are
+relative, and also given as a fraction of the bound 50 cond(M) cond(A)² 2.2e-16.
 """
 
 from typing import Any

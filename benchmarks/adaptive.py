@@ -1,8 +1,8 @@
-"""Adaptive steps for 4096 motions of mixed difficulty: all at once, against the sum of what each needs alone.
+"""Adaptive steps for 4096 motions of mixed difficulty: one batch, against the sum of the times of separate classes.
 
-Pendulums whose speeds span three decades need 20 to over 1000 steps each. A class of equals pays for no other member,
-so the sum over classes, each simulated as a full batch of its own and divided by its size, is what all would cost if
-none waited for another. "by vmap": ``vmap`` of one motion within ``jit``, as a program of one's own may have it.
+Pendulums whose speeds span three decades need 20 to over 1000 steps each. For the sum, each class of equal speeds is
+simulated as a full batch, and its time is divided by the number of classes. In such a batch no member waits for
+another. "by vmap": ``vmap`` of one motion within ``jit``, as in a program of a user.
 """
 
 import time

@@ -1,7 +1,8 @@
-"""What a gradient costs and how exact it is, by way of taking it.
+"""Cost and accuracy of a gradient, for each way of computing it.
 
-Three chains joined at a point (n = 6, m = 4), one motion of a second; the derivative of an angle at the end by the six
-masses of the links, against differences of eighth order of the motion at tolerances of 1e-12.
+Three chains joined at a point (n = 6, m = 4), one motion of one second. The derivative is that of an angle at the end
+with respect to the six masses of the links. It is compared with differences of order eight of motions with tolerances
+of 1e-12.
 """
 
 import time
@@ -60,7 +61,7 @@ def run() -> list[dict[str, Any]]:
 
 
 def _measure(function, x):
-    """The least of five runs [s], the time of compiling [s] and the memory of intermediate values [bytes]."""
+    """The shortest time of five runs [s], the compile time [s] and the memory of intermediate values [bytes]."""
     began = time.perf_counter()
     compiled = jax.jit(function).lower(x).compile()
     compiling, runs = time.perf_counter() - began, []
@@ -72,7 +73,7 @@ def _measure(function, x):
 
 
 def _differences(function, x, step=2e-3):
-    """The gradient, entry by entry."""
+    """The gradient, by differences for each entry."""
     gradient = []
     for unit in np.eye(x.size):
         h = step * float(x @ unit)

@@ -1,4 +1,4 @@
-"""Measurements in processes of their own: a peer that changes its process, or hangs, does not affect the others."""
+"""Measurements in separate processes: a program that changes its process, or hangs, does not affect the others."""
 
 import json
 import os
@@ -8,8 +8,8 @@ from typing import Any
 
 
 def apart(module: str, function: str, *arguments: Any, patience: float = 300.0, cores: int | None = None) -> Any:
-    """What ``function(*arguments)`` of ``module`` returns, as JSON carries it; None if it takes longer than
-    ``patience`` seconds. ``cores``: how many the process may use (default: all)."""
+    """The result of ``function(*arguments)`` of ``module``, passed as JSON; None if it takes longer than ``patience``
+    seconds. ``cores``: number of cores that the process may use (default: all)."""
     few = None if cores is None else sorted(os.sched_getaffinity(0))[:cores]
     program = (
         ("" if few is None else f"import os; os.sched_setaffinity(0, {few}); ")

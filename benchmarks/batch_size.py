@@ -1,6 +1,6 @@
 """Scaling with the batch: one P1 acceleration and one P1 Runge–Kutta step per member, from 1 to 10⁶ members.
 
-``temporary MiB``: what the compiled acceleration needs beside its arguments and results, by XLA's own account.
+``temporary MiB``: memory of the compiled acceleration in addition to arguments and results, as reported by XLA.
 """
 
 from typing import Any

@@ -1,8 +1,8 @@
-"""Robots' files: one acceleration of each of 4096 states, one core, beside Pinocchio's and MuJoCo's; a chain of bodies.
+"""Robot files: one acceleration of each of 4096 states on one core, against Pinocchio and MuJoCo; a chain of bodies.
 
-CPU time per state, in turn in one process. ukjax: 20 evaluations in one program, as an integrator makes them. The
-others take one state after the other, called from Python: Pinocchio's ``aba`` where there are no loops, MuJoCo's
-``mj_forward`` without contacts, soft where there are loops. The benchmark ``robots`` shows that all three agree.
+CPU time per state, measured in turn in one process. ukjax: 20 evaluations in one program, as in an integrator. The
+others evaluate one state after the other, called from Python: Pinocchio's ``aba`` for robots without loops, MuJoCo's
+``mj_forward`` without contacts. MuJoCo's loops are soft. The benchmark ``robots`` shows that all three agree.
 """
 
 # pyright: reportMissingImports=false, reportAttributeAccessIssue=false
@@ -35,7 +35,7 @@ def run() -> list[dict[str, Any]]:
 
 
 def robot(name: str) -> list[dict[str, Any]]:
-    """A row for each candidate: CPU time for each acceleration."""
+    """A row for each candidate: CPU time per acceleration."""
     uk.enable_float64()
     path = uk.robots.path(name)
     calls, counts = {"ukjax": _ours(path)}, {"ukjax": BATCH * LOOPS, "mj_forward": CALLS, "Pinocchio": CALLS}
@@ -82,7 +82,7 @@ def _pinocchio(path: Path) -> Callable[[], None]:
 
 
 def mujoco_model(path: Path) -> Any:
-    """A robot's file in MuJoCo, without contacts."""
+    """The robot file in MuJoCo, without contacts."""
     import mujoco
 
     spec = mujoco.MjSpec.from_file(str(path))
@@ -108,7 +108,7 @@ def _repeated(function: Callable) -> Callable[[], None]:
 
 
 def chain() -> dict[str, Any]:
-    """Steps of links of 1 m with balls between them, let go from the level, in absolute coordinates."""
+    """Steps of a chain of links of 1 m with ball joints, released from the horizontal, in absolute coordinates."""
     uk.enable_float64()
     link = uk.Body(1.0, (0.5, 0, 0), (0.01, 1 / 12, 1 / 12))
     bodies = {f"link{i}": link for i in range(BODIES)}

@@ -1,7 +1,8 @@
-"""One constrained acceleration in a batch: this library's methods against ``vmap`` of the formula with a pseudoinverse.
+"""One constrained acceleration in a batch: methods of ukjax against ``vmap`` of the formula with a pseudoinverse.
 
-Random M (positive definite), Q, A (full rank), b; float64; all methods in one run, so that the ratios hold. On one
-core: with jax 0.10 a batch of LAPACK calls can deadlock on two, and the formula with a pseudoinverse makes such calls.
+Random M (positive definite), Q, A (full rank), b; float64. All methods are measured in one run, so that the ratios are
+reliable. One core is used: with jax 0.10 a batch of LAPACK calls, as in the formula with a pseudoinverse, can deadlock
+on two cores.
 """
 
 import os
@@ -49,7 +50,7 @@ def run() -> list[dict[str, Any]]:
 @jax.jit
 @jax.vmap
 def _pseudoinverse(M, Q, A, b):
-    """q̈ = a + M⁻¹Aᵀ (A M⁻¹Aᵀ)⁺ (b − A a), as a script would write it."""
+    """q̈ = a + M⁻¹Aᵀ (A M⁻¹Aᵀ)⁺ (b − A a), as in a user's script."""
     a, W = jnp.linalg.solve(M, Q), jnp.linalg.solve(M, A.T)
     return a + W @ (jnp.linalg.pinv(A @ W) @ (b - A @ a))
 

@@ -1,4 +1,4 @@
-"""What removes drift best: nothing, Baumgarte's gains or projection, on motions known exactly, over 10 s.
+"""Drift without correction, with Baumgarte's gains and with projection, on motions known exactly, over 10 s.
 
 The pendulum of the IFToMM benchmark A01 (exact by Jacobi's functions) and a four-bar linkage with parallel rockers
 (benchmark A02 with one window, exact by reduction to one angle), each at equal tolerance and at equal step.
@@ -56,12 +56,12 @@ def run() -> list[dict[str, Any]]:
 
 
 def energy_scale(motion):
-    """The kinetic energy along the motion: what an error of energy is to be compared with."""
+    """The kinetic energy along the motion, the scale for errors of the energy."""
     return np.sum(np.asarray(motion.v) ** 2, axis=-1) / 2
 
 
 def pendulum(gains):
-    """A point on a rod of 1 m, started level at rest."""
+    """A point on a rod of 1 m, released at rest from the horizontal."""
     rod = uk.Holonomic(lambda t, q: q @ q - 1, *gains, name="rod")
     model = uk.System(uk.Lagrangian(lambda t, q, v: v @ v / 2, lambda t, q: GRAVITY * q[1]), rod)
 
@@ -76,7 +76,8 @@ def pendulum(gains):
 
 
 def four_bar(gains):
-    """Two vertical rockers and a coupler, rods of 1 m and 1 kg, as angles of the three rods; upright, pushed 1 m/s."""
+    """Two vertical rockers and a coupler, rods of 1 m and 1 kg, in the angles of the three rods; it starts upright with
+    1 m/s."""
 
     def ends(q):
         directions = jnp.stack([jnp.sin(q), jnp.cos(q)], axis=-1)

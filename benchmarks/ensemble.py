@@ -1,8 +1,8 @@
-"""Ensembles of the parallel manipulator, of which the end is kept, against the bare batched rollout.
+"""Ensembles of the parallel manipulator with ``keep="end"``, against the batched rollout alone.
 
-Runge–Kutta steps of 1 ms with projection. ``python -m benchmarks.ensemble 1000000 1000`` does as many members and
-steps (three quarters of an hour on two cores), with ``swept`` before them one sweep of starts alone; without numbers,
-few. Compilation is left out of speeds; ``GiB`` is the most memory that the process held.
+Runge–Kutta steps of 1 ms with projection. ``python -m benchmarks.ensemble 1000000 1000`` simulates this many members
+and steps (three quarters of an hour on two cores). With ``swept`` before the numbers it runs only one sweep of starts;
+without numbers it uses few members and steps. Speeds exclude compilation. ``GiB`` is the peak memory of the process.
 """
 
 import resource
@@ -22,7 +22,7 @@ from .mechanisms import three_chains
 
 MEMBERS, STEPS = 65_536, 200
 BARE = 32_768
-"""Members of the bare rollout: so many that 1000 steps of them are compiled as well as the ensemble's."""
+"""Members of the bare rollout: enough that its 1000 steps are compiled as well as those of the ensemble."""
 
 DT = 1e-3
 SWEPT = {"starts swept": False, "starts and masses swept": True}
@@ -59,7 +59,7 @@ def ensemble(members: int, steps: int, masses: bool = False, **how: Any) -> uk.E
 
 
 class Passive(uk.AbstractSystem):
-    """The parallel manipulator with its motors off, and its numbers as its own."""
+    """The parallel manipulator with its motors off, and its numbers as fields."""
 
     robot: uk.systems.ParallelManipulator
 
@@ -93,7 +93,7 @@ def in_turn(members: str, steps: str) -> dict[str, Any]:
 def swept(members: str, steps: str, masses: bool = False) -> dict[str, Any]:
     count, length = int(members), int(steps)
     alone = lambda: BARE * length / bare(length)
-    before = alone()  # and after: the machine may have other things to do
+    before = alone()  # and after: the load of the machine may change
     ensemble(BARE, length, masses)
     with tempfile.TemporaryDirectory() as folder:
         began = time.perf_counter()
@@ -105,7 +105,7 @@ def swept(members: str, steps: str, masses: bool = False) -> dict[str, Any]:
 
 
 def side_by_side(members: str, steps: str) -> dict[str, float]:
-    """Two processes that each do a share, against two that roll out."""
+    """Two processes that each compute a share, against two bare rollouts."""
     bared = _at_once(["bare", steps], ["bare", steps])
     with tempfile.TemporaryDirectory() as folder:
         jobs = [["share", members, steps, str(Path(folder, "store")), str(rank)] for rank in range(2)]
@@ -141,7 +141,7 @@ def opened(members: str) -> dict[str, float]:
 
 
 def exported() -> dict[str, float]:
-    """Beside the first call of a batch, which is one compilation."""
+    """Seconds to export, load and call a simulator, and to simulate the same batch once, which is one compilation."""
     uk.enable_float64()
     case = three_chains()
     q, v = case.starts(1024)

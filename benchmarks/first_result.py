@@ -1,7 +1,7 @@
-"""How long until the first result, beside a plain diffrax script's.
+"""Time to the first result, against a plain diffrax script.
 
-Every figure in a process of its own, with nothing compiled before; importing is done before the clock starts, and
-reported apart. ``lines`` are those of the StableHLO compiled.
+Every figure is measured in a separate process, with nothing compiled before. Modules are imported before the clock
+starts; the import time is reported separately. ``lines`` is the number of lines of the compiled StableHLO.
 """
 
 import json
@@ -17,14 +17,14 @@ from typing import Any, NamedTuple
 
 from .apart import apart
 
-REPEATS = 5  # of calls, and of whole processes, with everything compiled
-LONG = 20.0  # what takes longer is measured once, the rest three times
+REPEATS = 5  # of calls, and of whole processes, when everything is compiled
+LONG = 20.0  # a figure that takes longer is measured once, others three times
 PLAIN, PLAIN_GRADIENT, PLAIN_PROCESS = "plain diffrax: motion", "plain diffrax: gradient", "plain diffrax: process"
 
 
 class Figure(NamedTuple):
-    """``prepare`` does what is not measured and returns what is, to be compared with the figure ``beside``; the
-    quickest of five more calls counts ``steps``, those of the result if None."""
+    """``prepare`` does the work that is not measured, and returns the function to measure. Its time is compared with
+    that of the figure ``beside``. The shortest of five more calls has ``steps`` steps; None: those of the result."""
 
     prepare: Callable[[], Callable[[], Any]]
     beside: str = PLAIN
@@ -59,7 +59,7 @@ def measured(what: str) -> dict[str, Any]:
     jax.config.update("jax_enable_compilation_cache", False)
     figure = FIGURES[what]
     run = figure.prepare()
-    jax.block_until_ready(jax.numpy.zeros(1))  # else the first would also start JAX
+    jax.block_until_ready(jax.numpy.zeros(1))  # otherwise the first call would also start JAX
     with tempfile.TemporaryDirectory() as folder:
         jax.config.update("jax_dump_ir_to", folder)
         found, first = _timed(run)
@@ -74,7 +74,7 @@ def measured(what: str) -> dict[str, Any]:
 
 
 def _import_all(what: str) -> None:
-    """All that the figure needs, since modules are imported when they are first used."""
+    """Import all modules that the figure needs, since modules are imported when they are first used."""
     if what.startswith("plain"):
         from . import plain_diffrax as plain  # noqa: F401
     else:
@@ -93,7 +93,7 @@ def _timed(run: Callable[[], Any]) -> tuple[Any, float]:
 
 
 def _lines(path: Path) -> int:
-    """Of a program, without those that say where in the source it comes from."""
+    """Number of lines of a program, without those with source locations."""
     return sum(not line.startswith("#loc") for line in path.read_text().splitlines())
 
 
@@ -104,7 +104,7 @@ def _steps(found: Any) -> int:
 
 
 def _processes() -> list[dict[str, Any]]:
-    """Whole processes, from nothing to printed."""
+    """Times of whole processes, from their start to the printed result."""
     plain = "-m", "benchmarks.plain_diffrax"
     scara = "-m", "ukjax", "run", "scara", "--json"
     cold, warm = [], []
@@ -134,7 +134,7 @@ def _process(*arguments: str, cache: str) -> float:
     return time.perf_counter() - began
 
 
-# What is measured. Nothing is imported before ``measured`` does so.
+# The measured functions. Nothing is imported before ``measured`` does so.
 
 
 def _plain(which: str) -> Callable[[], Any]:
@@ -238,7 +238,7 @@ def _many_rockers(count: int) -> Callable[[], Any]:
 
 
 def _control_period() -> Callable[[], Any]:
-    """Ten steps of the parallel robot, whose three motors are given torques for that time."""
+    """Ten steps of the parallel robot, with constant torques of its three motors."""
     import jax.numpy as jnp
 
     import ukjax as uk
@@ -252,7 +252,7 @@ def _control_period() -> Callable[[], Any]:
 
 
 def _two_masses() -> Callable[[], Any]:
-    """Of rod and slider, from a second of the slider's path."""
+    """Fit of the masses of rod and slider, from one second of the slider's path."""
     import jax
     import numpy as np
 

@@ -1,6 +1,6 @@
 """Every system of the gallery over the time span of its source: residuals, and the distance from the exact motion.
 
-Each by ``ukjax run NAME --json`` in a process of its own.
+Each by ``ukjax run NAME --json`` in a separate process.
 """
 
 import json

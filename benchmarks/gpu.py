@@ -1,9 +1,9 @@
-"""Kernels on a GPU of NVIDIA: without a device, what was compiled; with one, results against the CPU, and speed.
+"""Kernels on a GPU of NVIDIA: without a device, compiled code; with a device, results against the CPU, and speed.
 
 Without a device: a rollout of 1000 Runge–Kutta steps of every system of the gallery and of robots, lowered for CUDA:
 launches, loops of the host, and, where ``ptxas`` is installed, registers and spills for sm_90. Saved as "gpu_compiled".
 
-With one, in less than 8 minutes: each part in a process of its own, a part that fails is saved with its error, and the
+With a device, in less than 8 minutes: each part runs in a separate process. If a part fails, its error is saved. The
 results are saved after each part. ``first s`` is the time to the first result, compilation included.
 """
 
@@ -29,7 +29,7 @@ from .record import RESULTS, save, surroundings
 ROBOTS = ("seven_axis_arm", "leg", "humanoid")
 DT, MEMBERS, PATIENCE = 1e-3, 65_536, 480.0
 SIZES = {1_000: 1000, 10_000: 1000, 65_536: 1000, 1_000_000: 100, 10_000_000: 10}
-"""Members, and steps of each."""
+"""Numbers of members, and of steps of each member."""
 
 PARTS: tuple[tuple[str, tuple[Any, ...], dict[str, str], float], ...] = (
     ("first_call", (), {}, 90.0),
@@ -44,7 +44,7 @@ PARTS: tuple[tuple[str, tuple[Any, ...], dict[str, str], float], ...] = (
     ("against_cpu", (17, 99), {}, 90.0),
     ("mujoco_warp", ("P1",), {}, 60.0),
 )
-"""Function, arguments, environment, and most seconds of each part, the most important first."""
+"""Function, arguments, environment and time limit [s] of each part, the most important first."""
 
 
 def has_device() -> bool:
@@ -69,7 +69,7 @@ def compile_all() -> list[dict[str, Any]]:
     import ukjax as uk
 
     uk.enable_float64()
-    os.environ["UKJAX_CACHE"] = ""  # or compile times would be those of reading files
+    os.environ["UKJAX_CACHE"] = ""  # otherwise kernels would be read from files, and not compiled
     rows, where = [], surroundings()
     cases = [("P1", "float64"), ("P1", "float32"), *((name, "float64") for name in uk.systems.CATALOGUE)]
     for name, dtype in (*cases, *((name, "float64") for name in ROBOTS)):
@@ -85,7 +85,7 @@ def compile_all() -> list[dict[str, Any]]:
 
 
 def compiled(name: str, dtype: str) -> dict[str, Any]:
-    """Launches, loops of the host and PTX of a rollout, and what ptxas says of it."""
+    """Launches, loops of the host and PTX of a rollout, and the report of ptxas."""
     from ukjax._kernel.cuda import launch
 
     simulate, q, v = _ready(name, dtype, 4, 1000, samples=11)
@@ -103,7 +103,7 @@ def compiled(name: str, dtype: str) -> dict[str, Any]:
 
 
 def assembled(ptx: str, architecture: str = "sm_90") -> dict[str, Any]:
-    """Registers, stack and spills of a kernel, by ptxas; nothing where it is not installed."""
+    """Registers, stack and spills of a kernel, by ptxas; empty if ptxas is not installed."""
     if shutil.which("ptxas") is None:
         return {}
     with tempfile.TemporaryDirectory() as folder:
@@ -148,7 +148,7 @@ def run_on_device() -> list[dict[str, Any]]:
         save("gpu", rows, where)
     try:
         draw(rows)
-    except Exception as error:  # results are more important than their picture
+    except Exception as error:  # the results are saved even if the figure fails
         print(f"no figure: {error}", file=sys.stderr)
     return rows
 
@@ -228,7 +228,7 @@ def _ready(name, dtype, members, steps, samples=2):
 
 
 def first_call() -> None:
-    """The device, and one small kernel: whether the handler works at all."""
+    """The device, and one small kernel, to test the handler."""
     import jax
     import jax.numpy as jnp
 
@@ -264,7 +264,7 @@ def speed(name: str, dtype: str, sizes: list[int]) -> None:
 
 
 def gradient(name: str, dtype: str) -> None:
-    """A gradient of the end by the start, in seconds and in motions."""
+    """The gradient of the end by the start: time in seconds, and relative to a motion."""
     import jax
 
     def of(steps):
@@ -280,7 +280,7 @@ def gradient(name: str, dtype: str) -> None:
 
 
 def adaptive(name: str) -> None:
-    """Adaptive steps: each member its own."""
+    """Adaptive steps, with separate step sizes for each member."""
     import ukjax as uk
 
     def of(members):
@@ -315,7 +315,7 @@ def against_cpu(first: int, last: int) -> None:
 
 
 def mujoco_warp(name: str) -> None:
-    """MuJoCo Warp's step of the same mechanism, if it is installed."""
+    """The step of MuJoCo Warp for the same mechanism, if it is installed."""
     try:
         import mujoco_warp as mjw
         import warp as wp
@@ -343,7 +343,7 @@ def mujoco_warp(name: str) -> None:
 
 
 def draw(rows: list[dict[str, Any]]) -> None:
-    """Steps per second against members."""
+    """Figure of steps per second over the number of members."""
     import matplotlib
 
     matplotlib.use("Agg")

@@ -1,4 +1,4 @@
-"""What the gradient of a final state with respect to six link masses costs, in runs of the motion alone.
+"""Cost of the gradient of a final state with respect to six link masses, relative to the motion alone.
 
 P1, fixed Runge–Kutta steps of 1 ms with projection: reverse mode through ``simulate``, against the forward run.
 """

@@ -1,8 +1,8 @@
-"""Nine inertial parameters of the parallel manipulator from 20 noisy motions, from ten starts far off.
+"""Nine inertial parameters of the parallel manipulator from 20 noisy motions, with ten distant first guesses.
 
-Motors drive it with known torques; the six angles are measured 50 times a second with an error of 1 %. Of the nine,
-seven combinations can be told: what is carried at the point where the chains meet may belong to any of them. Every fit
-is a program run once more but the first, which compiles it.
+Motors drive it with known torques; the six angles are measured 50 times a second with an error of 1 %. The data
+determine seven combinations of the nine parameters: the mass at the common point of the chains may belong to any chain.
+The first fit compiles the program; the others reuse it.
 """
 
 import time
@@ -20,7 +20,7 @@ MOTIONS, SECONDS, RATE, NOISE = 20, 1.0, 50, 0.01
 
 
 class Driven(uk.systems.ParallelManipulator):
-    """The manipulator under torques amplitude sin(ω t + phase)."""
+    """The manipulator with the torques amplitude sin(ω t + phase)."""
 
     torque: Parameter = parameter((0.1, 0.1, 0.1))
     phase: Parameter = parameter((0.0, 1.0, 2.0))
@@ -36,7 +36,7 @@ def observed(t, q, v):
 
 
 def measured(robot: Driven) -> list[uk.Experiment]:
-    """What would have been recorded."""
+    """The simulated measurements."""
     rng = np.random.default_rng(0)
     ts = np.arange(0.0, SECONDS + 1e-9, 1 / RATE)
     q0, _ = uk.project(robot, 0.0, *robot.start())

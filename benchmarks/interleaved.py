@@ -1,4 +1,4 @@
-"""Times of several programs that are compared: measured in turn, so that a busy machine slows all of them."""
+"""Times of several compared programs, measured in turn, so that a busy machine slows all of them."""
 
 import time
 from collections.abc import Callable
@@ -8,17 +8,17 @@ import jax
 
 
 class Measured(NamedTuple):
-    """The least CPU time of a call [s], all threads together, and what its first call returned."""
+    """The shortest CPU time of a call [s], summed over all threads, and the result of the first call."""
 
     seconds: float
     result: Any
 
 
 def measured(calls: dict[str, Callable[[], Any]], rounds: int) -> dict[str, Measured]:
-    """Measure the calls in ``rounds``, in each of which all are called.
+    """Measure the calls in ``rounds``; each round makes all calls once.
 
-    Each is called once before the first round, for compilation. Other processes take no CPU time of this one, but they
-    take its caches: ratios of the results are more reliable than the results.
+    Each is called once before the first round, for compilation. Other processes do not add to the CPU time of this one,
+    but they use its caches. So ratios of the results are more reliable than the results.
     """
     results = {name: jax.block_until_ready(call()) for name, call in calls.items()}
     least = dict.fromkeys(calls, float("inf"))

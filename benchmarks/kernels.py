@@ -1,8 +1,8 @@
-"""Motions as machine code, on one core: a step of one motion beside MuJoCo's, a step of each of 4096, and the time to
-the first result, without and with objects on disk.
+"""Motions as machine code on one core: steps of one motion and of 4096 motions, and the time to the first result.
 
-Runge–Kutta steps of 1 ms with projection. MuJoCo's is ``mj_step`` with its integrator RK4 and without contacts, called
-from Python, soft where there are loops. "again" is a process that finds the machine code on disk.
+Runge–Kutta steps of 1 ms with projection. A step of one motion is compared with ``mj_step`` of MuJoCo, with the
+integrator RK4 and without contacts, called from Python. MuJoCo's loops are soft. "again": in another process, which
+reads the machine code from disk.
 """
 
 # pyright: reportMissingImports=false, reportAttributeAccessIssue=false
@@ -26,7 +26,7 @@ ROBOTS = ("seven_axis_arm", "leg", "humanoid", "stewart_platform")
 SYSTEMS = ("P1", *ROBOTS, "16 four-bars")
 MEMBERS, DT = 4096, 1e-3
 FEW, MANY = 500, 4500
-"""Steps of two motions, whose difference in time is that of steps alone."""
+"""Numbers of steps of two motions. The difference of their times is that of the additional steps."""
 
 
 def run() -> list[dict[str, Any]]:
@@ -50,7 +50,7 @@ def run() -> list[dict[str, Any]]:
 
 
 def system(name: str) -> tuple[Any, np.ndarray, np.ndarray]:
-    """A system and a start with a little motion."""
+    """A system and a start with small velocities."""
     if name == "P1":
         robot = uk.systems.ParallelManipulator()
         found = uk.System(robot.dynamics, robot.loops)
@@ -70,7 +70,7 @@ def system(name: str) -> tuple[Any, np.ndarray, np.ndarray]:
 
 
 def motion(name: str, members: int) -> dict[str, float]:
-    """Seconds of CPU time to the first result, and microseconds for each step and member."""
+    """CPU time to the first result [s], and per step and member [µs]."""
     model, simulate = _ready(name, members)
     least, most = (FEW, MANY) if members == 1 else (20, 120)
     seconds = {least: _first(simulate, least)}
@@ -88,7 +88,7 @@ def motion(name: str, members: int) -> dict[str, float]:
 
 
 def first(name: str, members: int) -> dict[str, float]:
-    """Seconds of CPU time to the first result."""
+    """CPU time to the first result [s]."""
     return {"first s": _first(_ready(name, members)[1], FEW if members == 1 else 20)}
 
 
@@ -112,7 +112,7 @@ def _ready(name, members):
 
 
 def mujoco(name: str) -> dict[str, float]:
-    """Microseconds of MuJoCo's step."""
+    """CPU time of MuJoCo's step [µs]."""
     import mujoco as mj
 
     from .bodies import mujoco_model
@@ -130,7 +130,7 @@ def mujoco(name: str) -> dict[str, float]:
 
 
 def equal_bits() -> dict[str, Any]:
-    """Whether a member's motion is the same alone and in batches of any size."""
+    """Whether the motion of a member is equal, bit for bit, alone and in batches of any size."""
     uk.enable_float64()
     model, q, v = system("P1")
     ts = np.linspace(0.0, 0.2, 5)

@@ -1,7 +1,7 @@
-"""Long motions: energy, residual, reversal, order and memory of ``Rattle`` over a million steps, beside RungeKutta4.
+"""Long motions: energy, residual, reversal, order and memory of ``Rattle`` over a million steps, against RungeKutta4.
 
-A four-bar linkage that swings below its pivots, a planar parallel manipulator whose two loops share one point, turning
-without forces, and the fast heavy top of Brüls & Cardona, in quaternions.
+A four-bar linkage that swings below its pivots, a planar parallel manipulator whose two loops share one point and which
+turns without forces, and the fast heavy top of Brüls & Cardona, in quaternions.
 """
 
 import resource
@@ -70,7 +70,7 @@ def energies(model, motion):
 
 
 def trend(energy):
-    """Change over the whole motion of a line through the means of blocks, and its standard error."""
+    """Change over the whole motion of a line fitted to the means of blocks, and its standard error."""
     means = np.array([np.mean(block) for block in np.array_split(energy, BLOCKS)])
     x = np.linspace(-0.5, 0.5, BLOCKS)
     slope = x @ means / (x @ x)
@@ -79,7 +79,7 @@ def trend(energy):
 
 
 def order(model, q0, v0, dt, name):
-    """The order measured by two steps, 8 dt and 4 dt, over 200 dt."""
+    """The order, measured with two step sizes, 8 dt and 4 dt, over 200 dt."""
     ts = np.array([0.0, 200 * dt])
     reference = uk.simulate(model, q0, v0, ts, rtol=1e-13, atol=1e-13).q[-1]
     errors = [
@@ -90,12 +90,12 @@ def order(model, q0, v0, dt, name):
 
 
 def peak_memory():
-    """MB."""
+    """Peak memory of the process [MB]."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
 def four_bar():
-    """It swings to 52 degrees, and does not reach the flat poses."""
+    """A four-bar linkage that swings to 52 degrees, and does not reach the flat poses."""
     return uk.systems.FourBar(), jnp.array([jnp.pi, jnp.pi / 2, jnp.pi]), jnp.array([3.0, 0.0, 3.0]), 0.005
 
 

@@ -1,6 +1,6 @@
-"""The closed loops on which everything is measured, as a user would write them, and starts for a batch of them.
+"""The closed loops of the benchmarks, written as by a user, and starts for batches.
 
-Rods in a plane are bodies (x, y, angle), bodies in space a place and a unit quaternion (w, x, y, z).
+Rods in a plane have the coordinates (x, y, angle), bodies in space a position and a unit quaternion (w, x, y, z).
 """
 
 from typing import Any, NamedTuple
@@ -24,7 +24,7 @@ class Case(NamedTuple):
     v0: Float[Array, " n"]
 
     def starts(self, batch: int) -> tuple[Float[Array, "batch n"], Float[Array, "batch n"]]:
-        """Starts around the first, on the constraints, each with a little speed of its own."""
+        """Starts near the first one, on the constraints, with different small velocities."""
         rng = np.random.default_rng(0)
         different = min(batch, 64)
         near = lambda x, size: x + size * rng.normal(size=(different, x.size))
@@ -51,8 +51,8 @@ def five_links() -> Case:
 def four_bars(count: int) -> Case:
     """P3: four-bars in a row, 2 count + 1 coordinates, 2 count rows, one degree of freedom, gravity.
 
-    Unit rods of 1 kg: cranks a_0 … a_count on the ground at (i, 0), and rods b_i from the end of each to that of the
-    next. q = (a, b), absolute angles.
+    Unit rods of 1 kg: cranks a_0 … a_count on the ground at (i, 0), and rods b_i from the end of each crank to the end
+    of the next. q = (a, b), absolute angles.
     """
     i = jnp.arange(count)
 
@@ -82,7 +82,7 @@ def four_bars(count: int) -> Case:
 
 
 def four_bars_by_energies(count: int) -> Case:
-    """The same row, of which T and V alone are written down."""
+    """The same row, defined only by T and V."""
 
     def ends(q):
         direction = lambda angle: jnp.stack([jnp.cos(angle), jnp.sin(angle)], axis=-1)
@@ -108,9 +108,9 @@ def four_bars_by_energies(count: int) -> Case:
 
 
 def windows(count: int) -> Case:
-    """Four-bars in a row as in ``four_bars``, but upright and with every rod a body of its own: IFToMM's A02.
+    """Four-bars in a row as in ``four_bars``, but upright, and every rod is a body: IFToMM's A02.
 
-    6 count + 3 coordinates, as many rows but one, and poses on the way in which all rods are flat.
+    6 count + 3 coordinates and 6 count + 2 rows. The motion passes poses in which all rods are in line.
     """
 
     def pins(t, q):
@@ -174,7 +174,7 @@ def slider_crank() -> Case:
 
 
 class SliderCrank(uk.AbstractSystem):
-    """The same, of which two masses [kg] are to be found."""
+    """The same mechanism, with two masses [kg] as parameters."""
 
     rod: Parameter = parameter(CRANK[1])
     slider: Parameter = parameter(CRANK[2])
@@ -197,7 +197,7 @@ def _ends(q, lengths: Any = 1.0):
 
 
 def _rods(masses, lengths):
-    """Thin rods that fall."""
+    """Masses and weights of thin rods."""
     inertia = jnp.stack([masses, masses, masses * lengths**2 / 12], axis=-1).ravel()
     weight = jnp.stack([0 * masses, -9.81 * masses, 0 * masses], axis=-1).ravel()
     return uk.MassForce(jnp.diag(inertia), weight)
@@ -210,7 +210,7 @@ GROUND = np.array([0.0, 0, 0, 1, 0, 0, 0])
 def bricard() -> Case:
     """Bricard's loop of six hinges along the edges of a cube, IFToMM's A04: five rods of 1 m and 1 kg, n = 35.
 
-    Its 35 rows, hinges and unit quaternions, have rank 34: by the count of joints it could not move.
+    Its 35 rows, hinges and unit quaternions, have rank 34: counting joints, it could not move.
     """
     corners = np.array([[0, 0, 0], [1, 0, 0], [1, -1, 0], [1, -1, 1], [0, -1, 1], [0, 0, 1.0]])
     pins = Y, Z, X, Y, Z, X
@@ -237,7 +237,7 @@ def governor() -> Case:
     tilt, offset, ball, rod = np.deg2rad(30), 0.05, 5.0, 0.3
     along = [np.array([side * np.cos(tilt), 0, -np.sin(tilt)]) for side in (1, -1)]
     outward = [side * offset * X for side in (1, -1)]
-    reach = (rod / 2 + ball) / (rod + ball)  # from an arm's hinge to its centre of mass
+    reach = (rod / 2 + ball) / (rod + ball)  # distance of an arm's hinge from its centre of mass
 
     def arm_inertia(d):
         thick = rod * 1e-4 / 12
@@ -249,7 +249,7 @@ def governor() -> Case:
     inertia = np.stack([spindle, *map(arm_inertia, along), 0.005 * np.eye(3)])
 
     def springs(q):
-        """Their lengths, from the middle of each arm to the slider."""
+        """Lengths of the springs, from the middle of each arm to the slider."""
         _, *arms, slider = _bodies(q)
         ends = [(arms[i], (0.5 - reach) * along[i], outward[i]) for i in (0, 1)]
         return jnp.stack([jnp.linalg.norm(point(arm, s) - point(slider, r)) for arm, s, r in ends])
@@ -276,18 +276,19 @@ def governor() -> Case:
 
 
 def turned(body, s):
-    """A vector s of the body, as it lies in space."""
+    """The vector s of the body, in space."""
     w, r = body[3], jnp.asarray(body[4:])
     return (w**2 - r @ r) * s + 2 * (r @ s) * r + 2 * w * jnp.cross(r, s)
 
 
 def point(body, s):
-    """Where in space the body's point s is."""
+    """The position in space of the point s of the body."""
     return body[:3] + turned(body, s)
 
 
 def hinge(first, s, second, r, axis):
-    """Five rows: a point of two bodies in common, and a direction, which is ``axis`` where they are not turned."""
+    """Five rows: a common point of two bodies, and a common direction, which is ``axis`` if the bodies are not
+    rotated."""
     across = [direction for direction in (X, Y, Z) if direction @ axis == 0]
     leaning = jnp.stack([turned(first, direction) @ turned(second, axis) for direction in across])
     return jnp.concatenate([point(first, s) - point(second, r), leaning])
@@ -302,7 +303,7 @@ def _unturned(places):
 
 
 def _kinetic(masses, inertia, q, v):
-    """By body-fixed angular velocities ω = 2 Im(p̄ ṗ)."""
+    """The kinetic energy, by body-fixed angular velocities ω = 2 Im(p̄ ṗ)."""
     bodies, rates = _bodies(q), _bodies(v)
     w, r, w_rate, r_rate = bodies[:, 3:4], bodies[:, 4:], rates[:, 3:4], rates[:, 4:]
     omega = 2 * (w * r_rate - w_rate * r - jnp.cross(r, r_rate))

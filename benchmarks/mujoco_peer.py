@@ -35,7 +35,7 @@ SITE = '<site name="{name}" pos="{x} {y} 0"/>'
 
 
 class Peer(NamedTuple):
-    """A model, and how to go from our coordinates to its own: relative angles = ``relative`` q."""
+    """A model, and the matrix from coordinates q of ukjax to its own: relative angles = ``relative`` q."""
 
     xml: str
     relative: np.ndarray
@@ -88,7 +88,7 @@ def _xml(bodies, sites, equality, gravity):
 
 
 def acceleration(case: Case, q: np.ndarray, v: np.ndarray) -> np.ndarray:
-    """q̈ in our coordinates."""
+    """q̈ in the coordinates of ukjax."""
     there = peer(case)
     model = there.model("Euler")
     data = mujoco.MjData(model)

@@ -1,7 +1,7 @@
 """Contacts, impacts and dry friction: errors against closed forms, and times.
 
-"first" includes compilation. Motions without a row for times are single motions. The batch of pendulums that bounce on
-a stop is beside the same pendulums without a stop, per step taken.
+"first" includes compilation. The batch of pendulums that bounce on a stop is compared, per step, with the same
+pendulums without a stop.
 """
 
 import time
@@ -59,14 +59,14 @@ def _slope_of_height(t):
 
 
 def friction_oscillator():
-    """m = k = 1, friction 1, from 12 at 6."""
+    """m = k = 1, friction 1; the start is 12, with velocity 6."""
     system = uk.System(uk.MassForce(jnp.eye(1), lambda t, q, v: -q), uk.Coulomb(lambda t, q, v: v[0], 1.0))
     motion, times = _timed(lambda: uk.simulate(system, [12.0], [6.0], [0.0, 30.0], rtol=1e-13, atol=1e-13))
     return {"what": "friction oscillator: rests at", "error": abs(float(motion.q[-1, 0]) - 0.6821789367236466)} | times
 
 
 def walls():
-    """A ball between two walls, without loss."""
+    """A ball between two walls, without energy loss."""
     system = uk.System(
         uk.MassForce(jnp.eye(1), lambda t, q, v: 0 * v), uk.Unilateral(lambda t, q: [q[0], 1 - q[0]], restitution=1.0)
     )
@@ -75,7 +75,7 @@ def walls():
 
 
 def pendulums():
-    """Pendulums of a rod, with and without a stop."""
+    """Rod pendulums, with and without a stop."""
     rod = uk.Body(1.0, centre=(0.5, 0, 0), inertia=(0, 1 / 12, 1 / 12))
     make = lambda **stop: uk.Mechanism({"rod": rod}, {"hinge": Revolute("ground", "rod", axis="y", **stop)})
     q0, v0 = np.linspace(0, 1, BATCH)[:, None], np.zeros((BATCH, 1))

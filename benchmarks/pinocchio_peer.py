@@ -13,7 +13,8 @@ from .mechanisms import Case
 
 
 class Peer:
-    """A model with its loops, and how to go from our coordinates to its own: relative angles = ``relative`` q."""
+    """A model with its loops, and the matrix from coordinates q of ukjax to its own: relative angles = ``relative``
+    q."""
 
     def __init__(self, gravity: float, relative: np.ndarray):
         self.model = pin.Model()
@@ -31,7 +32,7 @@ class Peer:
         return joint
 
     def join(self, link: int, at: float, other: int, there: float) -> None:
-        """One point of two links: ``at`` and ``there`` along them."""
+        """Join two links at one point, at the distances ``at`` and ``there`` along them."""
         place = lambda x: pin.SE3(np.eye(3), np.array([x, 0.0, 0.0]))
         self._loops.append((link, place(at), other, place(there)))
 
@@ -48,7 +49,7 @@ class Peer:
         return self
 
     def acceleration(self, q: np.ndarray, v: np.ndarray) -> np.ndarray:
-        """Its q̈ at its q and v."""
+        """q̈ of the model at its q and v."""
         return pin.constraintDynamics(
             self.model, self._data, q, v, self._none, self._contacts, self._found, self._settings
         )
@@ -80,7 +81,7 @@ def _five_links():
 
 
 def acceleration(case: Case, q: np.ndarray, v: np.ndarray) -> np.ndarray:
-    """q̈ in our coordinates."""
+    """q̈ in the coordinates of ukjax."""
     peer = _peer(case)
     return np.linalg.solve(peer.relative, peer.acceleration(peer.relative @ q, peer.relative @ v))
 

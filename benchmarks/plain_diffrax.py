@@ -1,6 +1,6 @@
-"""What a researcher writes in an afternoon: a pendulum by diffrax and a pseudoinverse, with no ukjax in it.
+"""A short script without ukjax: a pendulum by diffrax and a pseudoinverse.
 
-Neither projection nor checks, forces or residuals: the least that gives the motion.
+It has no projection, checks, forces or residuals; it only computes the motion.
 """
 
 from collections.abc import Callable
@@ -40,13 +40,13 @@ def motion(v0: Array, end: float, saved: dfx.SaveAt, most: int) -> tuple[Array, 
 
 
 def first() -> Callable[[], Array]:
-    """Its first motion, 10 s in eleven samples."""
+    """The first motion, 10 s in eleven samples."""
     ts, rest = jnp.linspace(0, 10, 11), jnp.zeros(2)
     return lambda: motion(rest, 10.0, dfx.SaveAt(ts=ts), 100_000)[0]
 
 
 def gradient() -> Callable[[], Array]:
-    """How its height after a second depends on the speed it starts with."""
+    """The derivative of the height after one second by the initial speed."""
     height = lambda speed: motion(jnp.array([0.0, 1.0]) * speed, 1.0, dfx.SaveAt(t1=True), 4096)[0][-1, 1]
     return lambda: jax.grad(height)(0.5)
 

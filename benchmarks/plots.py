@@ -29,7 +29,7 @@ def _save(figure, name, where) -> str:
 
 
 def _verify() -> str:
-    """Error against CPU time, a panel per problem that another method solves, too."""
+    """Error against CPU time, with a panel per problem that another method also solves."""
     rows, where = _rows("verify")
     names = list(dict.fromkeys(row["problem"] for row in rows if row["method"] in ("SciPy", "MuJoCo")))
     figure, panels = plt.subplots(-(-len(names) // 4), 4, figsize=(10, 11), layout="constrained", sharey=True)

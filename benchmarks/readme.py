@@ -1,4 +1,4 @@
-"""The numbers of README.md and of the documentation, made from the saved results, so that they cannot differ.
+"""The numbers of README.md and of the documentation, taken from the saved results.
 
 A block of a page between ``<!-- NAME: from benchmarks/results -->`` and ``<!-- end -->`` is the text that
 ``BLOCKS[NAME]`` returns. ``python -m benchmarks readme`` writes the blocks; a test compares them.
@@ -28,14 +28,14 @@ BLOCK = re.compile(r"<!-- (\w+): from benchmarks/results -->\n(.*?)<!-- end -->"
 
 
 def write() -> str:
-    """Renew the blocks of all pages."""
+    """Write the blocks of all pages again."""
     for page in PAGES:
         page.write_text(renewed(page.read_text()))
     return ", ".join(page.name for page in PAGES)
 
 
 def renewed(text: str) -> str:
-    """``text`` with its blocks made anew."""
+    """``text`` with new blocks."""
     block = lambda found: f"<!-- {found[1]}: from benchmarks/results -->\n{BLOCKS[found[1]]()}\n<!-- end -->"
     return BLOCK.sub(block, text)
 
@@ -46,13 +46,13 @@ def rows(name: str, **match: Any) -> list[dict[str, Any]]:
 
 
 def row(name: str, **match: Any) -> dict[str, Any]:
-    """The one such row."""
+    """The only row of benchmark ``name`` whose columns have these values."""
     (found,) = rows(name, **match)
     return found
 
 
 def number(x: float, digits: int = 2) -> str:
-    """To so many significant digits: 0.26, 18, 1200, 3e-16."""
+    """Text with ``digits`` significant digits: 0.26, 18, 1200, 3e-16."""
     if x == 0 or not math.isfinite(x):
         return f"{x:g}"
     if abs(x) < 1e-3 or abs(x) >= 1e6:
@@ -64,22 +64,22 @@ def number(x: float, digits: int = 2) -> str:
 
 
 def below(x: float) -> str:
-    """A bound: one digit, rounded up."""
+    """Text of an upper bound: one digit, rounded up."""
     exponent = math.floor(math.log10(x))
     return number(math.ceil(x / 10.0**exponent * (1 - 1e-12)) * 10.0**exponent, 1)
 
 
 def times(ratio: float) -> str:
-    """How a candidate's time compares with ours: "4.9 times as long", "0.6 of the time"."""
+    """The ratio of a candidate's time to that of ukjax in words: "4.9 times as long", "0.6 of the time"."""
     return f"{number(ratio)} times as long" if ratio >= 1 else f"{number(ratio)} of the time"
 
 
 QUIET = 1.0
-"""Load average above which the pages say that the machine had other work to do."""
+"""Load average above which the pages say that the machine was busy."""
 
 
 def machine(*names: str) -> str:
-    """Processor, commit and date of results, each once, and those that were measured on a busy machine."""
+    """Processor, commit and date of results, each once, and the results that were measured on a busy machine."""
     groups: dict[str, list[str]] = {}
     for name in names:
         record = read(name)
@@ -197,7 +197,7 @@ ROBOTS = ("seven_axis_arm", "leg", "humanoid", "stewart_platform")
 
 
 def _by_kernels(column: str, unit: str, beside: str = "") -> str:
-    """A column of the benchmark of kernels, robot by robot, and in brackets another one."""
+    """A column of the benchmark ``kernels`` for each robot, and another column in brackets."""
     parts = []
     for name in ROBOTS:
         found = row("kernels", system=name)
@@ -263,7 +263,7 @@ def _tuning() -> str:
 
 
 def _notebook(pattern: str) -> list[Any]:
-    """What the printed lines of the notebook on measured pendulums say."""
+    """Values from the printed lines of the notebook on measured pendulums."""
     cells = json.loads((ROOT / "notebooks" / "measured_pendulums.ipynb").read_text())["cells"]
     text = "\n".join("".join(out.get("text", [])) for cell in cells for out in cell.get("outputs", []))
     return re.findall(pattern, text)
@@ -410,7 +410,7 @@ def numbers() -> str:
 
 
 class Comparison(NamedTuple):
-    """A quantity of which less is better, by ukjax and by another program, in ``unit``."""
+    """A quantity for which smaller is better, by ukjax and by another program, in ``unit``."""
 
     quantity: str
     own: float
@@ -496,7 +496,7 @@ WAYS = (
 
 
 def derivatives() -> str:
-    """What each way of taking a derivative costs."""
+    """The cost of each way of computing a derivative."""
     lines = [
         "| derivative | arguments | time relative to the motion | memory | relative error |",
         "|---|---|---|---|---|",
@@ -525,7 +525,7 @@ def five() -> str:
 
 
 def verification() -> str:
-    """Each problem of ``ukjax verify``: errors and times with the finest setting, beside SciPy and MuJoCo."""
+    """Each problem of ``ukjax verify``: errors and times with the finest setting, compared with SciPy and MuJoCo."""
     lines = [
         "| problem | known digits | ukjax: error | ms | derivative | SciPy: error | ms | MuJoCo: error | ms |",
         "|---|---|---|---|---|---|---|---|---|",
@@ -548,7 +548,7 @@ def _error_and_time(found):
 
 
 def _ahead(best):
-    """In how many problems ukjax has the smaller error in at most the CPU time of the other's finest setting."""
+    """Number of problems in which ukjax has the smaller error in at most the CPU time of the other's finest setting."""
     sentences = []
     for other in ("SciPy", "MuJoCo"):
         peers = {name: found[other] for name, found in best.items() if other in found}
@@ -589,7 +589,7 @@ COMPILED = (
 
 
 def gpu() -> str:
-    """What ``ptxas`` says about kernels of the gallery; P1 are the three chains."""
+    """The report of ``ptxas`` on kernels of the gallery; P1 are the three chains."""
     lines = [
         "| | launches | registers | memory of a thread [B] | spills: stores, loads [B] | ptxas [s] |",
         "|---|---|---|---|---|---|",

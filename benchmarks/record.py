@@ -1,4 +1,4 @@
-"""Results together with what they depend on: commit, machine, load, versions, date."""
+"""Results and their conditions: commit, machine, load, versions, date."""
 
 import datetime
 import importlib.metadata
@@ -17,7 +17,8 @@ BUSY = 0.5
 
 
 def surroundings() -> dict[str, Any]:
-    """Commit, processor, cores, load and versions; called before a benchmark starts, whose load is not meant."""
+    """Commit, processor, cores, load and versions; called before a benchmark starts, so that its own load is not
+    included."""
     return {
         "date": datetime.date.today().isoformat(),
         "commit": commit(),
@@ -45,7 +46,8 @@ def read(name: str) -> dict[str, Any]:
 
 
 def commit() -> str:
-    """The commit of the checkout, with ``+`` if anything but results, README and documentation has changed since."""
+    """The commit of the checkout, with ``+`` if files other than results, README and documentation have changed
+    since."""
     git = lambda *words: subprocess.run(["git", "-C", str(ROOT), *words], capture_output=True, text=True).stdout.strip()
     changed = git("status", "--porcelain", "--", ".", ":!benchmarks/results", ":!README.md", ":!docs")
     return git("rev-parse", "--short=12", "HEAD") + ("+" if changed else "") or "unknown"

@@ -1,4 +1,4 @@
-"""Robots' files: M, bias and accelerations as Pinocchio and MuJoCo have them; worst of three poses, relative.
+"""Robot files: M, bias and accelerations against Pinocchio and MuJoCo; largest relative difference in three poses.
 
 The mechanisms in ``ukjax/robots``, and every fourth URDF of the package ``example-robot-data`` (extra ``peers``).
 """
@@ -25,7 +25,7 @@ from ukjax.joints import AbstractCoupling, AbstractJoint
 
 POSES, EVERY = 3, 4
 CREEP = 1e-3
-"""As in ``ukjax.Mechanism``, of dry friction."""
+"""Creep rate of dry friction, as in ``ukjax.Mechanism``."""
 
 
 def run() -> list[dict[str, Any]]:
@@ -35,7 +35,7 @@ def run() -> list[dict[str, Any]]:
         path = uk.robots.path(name)
         rows.append({"file": path.name} | (of_urdf(path) if path.suffix == ".urdf" else of_loops(path)))
     for path in corpus():
-        jax.clear_caches()  # of programs for each robot's own shapes
+        jax.clear_caches()  # each robot has its own shapes and programs
         rows.append({"file": path.name} | of_urdf(path))
     return rows
 
@@ -53,7 +53,7 @@ def loaded(path: Path) -> uk.Mechanism:
 
 
 def of_urdf(path: Path) -> dict[str, Any]:
-    """How far a tree is from Pinocchio's."""
+    """Differences of a tree of bodies from Pinocchio."""
     try:
         model = pin.buildModelFromUrdf(str(path))
     except ValueError as error:
@@ -70,17 +70,18 @@ def of_urdf(path: Path) -> dict[str, Any]:
         theirs = {"mass matrix": M, "bias": bias, "acceleration": pin.aba(model, data, q, v, 0 * v)}
         for name, value in theirs.items():
             worst[name].append(relative(getattr(ours, name.replace(" ", "_")), value))
-    # None of what moves without mass where its couplings are left out, and has no acceleration then.
+    # None if a body without mass has no acceleration, because its couplings are left out.
     told = {name: float(np.max(found)) if np.all(np.isfinite(found)) else None for name, found in worst.items()}
     return {"n": mechanism.tree.n, "bodies": len(mechanism.bodies)} | told | mimics(path, model)
 
 
 def mimics(path: Path, model: Any) -> dict[str, Any]:
-    """How far the acceleration is from Pinocchio's where joints mimic others: there they have no coordinate of their
-    own, here a row. Nothing where none does, or where what they mimic has more than one coordinate."""
+    """Difference of the acceleration from Pinocchio for joints that mimic others. In Pinocchio these joints have no
+    coordinate, in ukjax they have a constraint row. Empty if there are no such joints, or if a joint has several
+    coordinates."""
     try:
         fewer, followers = pin.buildModelFromUrdf(str(path), True), {}
-    except ValueError:  # what mimics a joint that it leaves out
+    except ValueError:  # a joint mimics one that Pinocchio leaves out
         return {}
     for joint in xml.etree.ElementTree.parse(path).getroot().iter("joint"):
         if (mimic := joint.find("mimic")) is not None:
@@ -103,9 +104,9 @@ def mimics(path: Path, model: Any) -> dict[str, Any]:
 
 
 def of_loops(path: Path) -> dict[str, Any]:
-    """How far closed loops are from Pinocchio's constraint models, and from MuJoCo's soft ones, at a pose in motion.
+    """Differences of closed loops from Pinocchio's constraint models and MuJoCo's soft ones, at a pose in motion.
 
-    The file is read for both by MuJoCo: Pinocchio's own reader knows one body of the world, and drops others.
+    MuJoCo reads the file for both: Pinocchio's reader accepts only one body in the world, and drops others.
     """
     mechanism = loaded(path)
     compiled = mujoco.MjModel.from_xml_path(str(path))
@@ -149,7 +150,7 @@ def mass_and_bias(model: Any, data: Any, q: np.ndarray, v: np.ndarray) -> tuple[
 
 
 def as_pinocchio(compiled: Any) -> tuple[Any, Any, list[int]]:
-    """Bodies, joints and connections of MuJoCo's model; and the number of each of its joints."""
+    """The bodies, joints and connections of MuJoCo's model in Pinocchio, and the index there of each joint."""
     model, names = pin.Model(), [0] * compiled.njnt
     model.gravity.linear = np.array(compiled.opt.gravity)
     joint, frame = {0: 0}, {0: pin.SE3.Identity()}
@@ -189,7 +190,7 @@ def se3(quaternion: np.ndarray, place: np.ndarray) -> Any:
 
 
 def in_mujoco(compiled: Any, model: Any, names: list[int], q: np.ndarray, v: np.ndarray) -> np.ndarray:
-    """Its acceleration, of connections as stiff as it has them: in Pinocchio's velocities."""
+    """MuJoCo's acceleration, with the stiffest connections that it allows, in Pinocchio's velocities."""
     compiled.eq_solref[:], compiled.eq_solimp[:] = (0.004, 1), (0.9999, 0.9999, 0.001, 0.5, 2)
     data, found = mujoco.MjData(compiled), np.zeros(model.nv)
     spatial = [j for j in range(compiled.njnt) if compiled.jnt_type[j] == 0]
@@ -216,7 +217,7 @@ def in_mujoco(compiled: Any, model: Any, names: list[int], q: np.ndarray, v: np.
 
 
 def without_elements(mechanism: uk.Mechanism, couplings: bool = False) -> uk.Mechanism:
-    """The tree alone, or with its ``couplings``: what acts along joints is no part of the other's bias."""
+    """The tree alone, or with its ``couplings``: forces along joints are not part of Pinocchio's bias."""
     fields = ("damping", "friction", "armature", "stiffness")
     joints = {}
     for name, joint in mechanism.joints.items():
@@ -237,7 +238,7 @@ class Values(NamedTuple):
 
 
 class Peer:
-    """From Pinocchio's q and v to ours: q = ``positions``(q_pin), v = N(q) v_pin."""
+    """Conversion of q and v from Pinocchio to ukjax: q = ``positions``(q_pin), v = N(q) v_pin."""
 
     def __init__(self, model: Any, mechanism: uk.Mechanism):
         self.model, self.mechanism = model, mechanism
@@ -260,7 +261,7 @@ class Peer:
         for link, i in self.pairs:
             first = self.model.idx_vs[i]
             block = jnp.eye(1)
-            if link.size_of_q == 7:  # theirs are along the body's axes
+            if link.size_of_q == 7:  # Pinocchio's velocities are along the body's axes
                 w, x, y, z = q[link.first_of_q + 3 : link.first_of_q + 7]
                 R = jnp.array(
                     [
@@ -274,7 +275,7 @@ class Peer:
         return jnp.concatenate(rows)
 
     def theirs(self, q: np.ndarray) -> np.ndarray:
-        """Their q of ours; of free bodies and joints with one coordinate."""
+        """Pinocchio's q for q of ukjax, for free bodies and joints with one coordinate."""
         found = np.zeros(self.model.nq)
         for link, i in self.pairs:
             own = q[link.coordinates]
@@ -283,11 +284,11 @@ class Peer:
         return found
 
     def rates(self, q: np.ndarray, v: np.ndarray) -> np.ndarray:
-        """Their v of ours."""
+        """Pinocchio's v for v of ukjax."""
         return np.linalg.lstsq(self.N(q), v, rcond=None)[0]
 
     def values(self, q: Any, v: np.ndarray) -> Values:
-        """Ours, as Pinocchio has them."""
+        """Values of ukjax, in the velocities of Pinocchio."""
         ours = jnp.asarray(q)
         N = self.N(ours)
         rates = N @ v
@@ -301,8 +302,8 @@ class Peer:
         try:
             motion = uk.constrained_motion(terms)
             acceleration, force = motion.acceleration, motion.constraint_force
-            force = force if terms.c is None else force - terms.c  # they know friction as a force that is applied
-        except ValueError:  # what moves without mass, where its couplings are left out
+            force = force if terms.c is None else force - terms.c  # in the others, friction is an applied force
+        except ValueError:  # a body without mass, because its couplings are left out
             acceleration = force = jnp.full_like(rates, jnp.nan)
         back = np.linalg.lstsq(N, acceleration - turning, rcond=None)[0]
         bias = np.asarray(N.T @ (M @ turning - Q))
@@ -310,7 +311,7 @@ class Peer:
 
 
 def states(model: Any) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Some q and v."""
+    """Random q and v."""
     pin.seed(1)
     random = np.random.default_rng(1)
     low, high = np.full(model.nq, -1.0), np.full(model.nq, 1.0)
@@ -319,6 +320,6 @@ def states(model: Any) -> Iterator[tuple[np.ndarray, np.ndarray]]:
 
 
 def relative(ours: np.ndarray, theirs: np.ndarray) -> float:
-    """The largest difference beside the largest entry; the largest difference itself where theirs are exactly zero, as
-    the bias of wheels on level ground is."""
+    """The largest difference, relative to the largest entry of ``theirs``. If all those entries are zero, such as the
+    bias of wheels on level ground, the difference itself."""
     return float(np.max(np.abs(ours - theirs), initial=0) / (np.max(np.abs(theirs), initial=0) or 1.0))

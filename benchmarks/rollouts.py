@@ -1,8 +1,8 @@
 """Runge–Kutta steps of 1 ms with projection: 4096 members and one, against MuJoCo's rollout on as many threads.
 
-CPU time of all threads for each step of each member, in turn with MuJoCo. A batch uses all cores, as MuJoCo's pool of
-threads does; one motion has one core, and so has MuJoCo's. ``residual``: the largest distance from the constraints at
-the end. MuJoCo's constraints are soft; Euler is its cheapest integrator.
+CPU time of all threads per step and member, measured in turn with MuJoCo. A batch uses all cores, as does MuJoCo's pool
+of threads. One motion uses one core in both. ``residual``: the largest distance from the constraints at the end.
+MuJoCo's constraints are soft; Euler is its cheapest integrator.
 """
 
 import os
@@ -79,8 +79,8 @@ def _rows(case, calls, members, steps, rounds):
 
 
 def _by_hand(case):
-    """The loop that a script would write: classical Runge–Kutta, then two Newton steps with one matrix for the
-    positions and one for the velocities."""
+    """The loop of a user's script: classical Runge–Kutta, then two Newton steps for the positions and one for the
+    velocities, with one matrix."""
 
     def acceleration(q, v):
         return uk.constrained_motion(case.system(0.0, q, v)).acceleration

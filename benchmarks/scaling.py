@@ -1,7 +1,8 @@
-"""How the cost of one constrained acceleration grows with the size of a mechanism: four-bars in a row, one core.
+"""Cost of one constrained acceleration over the size of a mechanism: four-bars in a row, one core.
 
-N four-bars have 2 N + 1 coordinates and 2 N rows. CPU time per member of ``ukjax.acceleration`` from their energies,
-with the CPU time of its first call; and of ``vmap`` of Cholesky factors, in turn with it, as far as a script would go.
+N four-bars have 2 N + 1 coordinates and 2 N rows. The CPU time per member of ``ukjax.acceleration`` from the energies,
+and the CPU time of its first call, are measured in turn with ``vmap`` of Cholesky factors, for sizes up to 40
+four-bars.
 """
 
 import time
@@ -18,7 +19,7 @@ from .interleaved import measured
 from .mechanisms import four_bars_by_energies
 
 SIZES = ((4, 1024), (16, 1024), (40, 256), (250, 256), (1000, 128))
-"""Four-bars, members."""
+"""Numbers of four-bars, and of members."""
 
 DENSE_UP_TO, ROUNDS = 40, 4
 

@@ -1,8 +1,8 @@
-"""A humanoid that sinks to its knees on the eight corners of its feet: steps of Moreau and Jean beside ``mj_step``.
+"""A humanoid that sinks to its knees on the eight corners of its feet: steps of Moreau and Jean against ``mj_step``.
 
 Joints have the damping of the file and no motor. Both engines are timed in one process on one core, in CPU time,
 without compilation: one motion, and a batch of members whose joints start at slightly different angles. A step is the
-second half of the motion divided by its steps; what a call of ``simulate`` takes in addition is shown beside it.
+second half of the motion divided by its steps; the additional time of a call of ``simulate`` is given separately.
 """
 
 # pyright: reportMissingImports=false, reportAttributeAccessIssue=false, reportOptionalSubscript=false
@@ -30,7 +30,7 @@ SPREAD = 0.02
 
 def humanoid() -> uk.Mechanism:
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of joint limits, which have no force here
+        warnings.simplefilter("ignore")  # joint limits exert no force here
         robot = uk.load(uk.robots.path("humanoid"), floating=True)
     corners = [(foot, i, at) for foot in FEET for i, at in enumerate(CORNERS)]
     return robot.with_contacts(
@@ -73,7 +73,7 @@ def peer() -> mujoco.MjModel:
 
 
 def theirs(robot: uk.Mechanism, model: mujoco.MjModel, q: np.ndarray) -> np.ndarray:
-    """MuJoCo's positions of a batch."""
+    """The positions of a batch in MuJoCo's coordinates."""
     positions = np.zeros((len(q), model.nq))
     for link in robot.tree.links:
         first = model.joint("root" if link.size == 6 else link.joint).qposadr[0]
@@ -82,7 +82,7 @@ def theirs(robot: uk.Mechanism, model: mujoco.MjModel, q: np.ndarray) -> np.ndar
 
 
 def run(members: int) -> dict[str, Any]:
-    """CPU time [µs] of a step of one motion and of each member of a batch, of both engines; that of a call [ms]."""
+    """CPU time [µs] of a step of one motion, and per member of a batch, for both engines; that of a call [ms]."""
     uk.enable_float64()
     robot, model = humanoid(), peer()
     q0, v0 = starts(robot, members)
@@ -119,7 +119,7 @@ def run(members: int) -> dict[str, Any]:
 
 
 def _cpu_seconds(function: Callable, repeats: int = 7) -> float:
-    """Least CPU time of a call."""
+    """Shortest CPU time of a call [s]."""
     seconds = []
     for _ in range(repeats):
         began = time.process_time()

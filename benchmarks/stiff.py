@@ -1,4 +1,4 @@
-"""Stiff motions: steps, error and CPU time of Radau beside the explicit default.
+"""Stiff motions: steps, error and CPU time of Radau against the explicit default.
 
 The governor of IFToMM A05, with its reference from ``ukjax.verify``, and a damped spring of k = 1e6 N/m on a driven
 mass, whose motion is q = cos t.
@@ -55,7 +55,7 @@ def governor():
 
 
 def spring(stiffness, end):
-    """m = 1 kg on a spring and a damper that pull towards cos t, with the force that cos t needs."""
+    """m = 1 kg on a spring and a damper that pull towards cos t, with the force for which q = cos t is the motion."""
     damping = 2 * np.sqrt(stiffness)
     off = lambda t, q, v: stiffness * (q - jnp.cos(t)) + damping * (v + jnp.sin(t))
     model = uk.System(uk.MassForce(jnp.eye(1), lambda t, q, v: -off(t, q, v) - jnp.cos(t)))

@@ -1,4 +1,4 @@
-"""How much better tuned gains follow their task than those of the papers, on starts that were not tuned on."""
+"""Tuned gains against those of the papers: cost on starts that were not used for tuning."""
 
 from typing import Any
 

@@ -1,8 +1,8 @@
 """Problems of ``ukjax.verify``: error against CPU time of ukjax, of SciPy in minimal coordinates, and of MuJoCo.
 
-SciPy integrates equations in minimal coordinates, which were derived for each problem (``verify_references``): there
-is no constraint left. MuJoCo takes problems that are trees of bodies, and the slider-crank with a soft constraint; its
-method is RK4 at several steps. CPU times are without compilation.
+SciPy integrates equations in minimal coordinates without constraints, derived for each problem (``verify_references``).
+MuJoCo solves problems that are trees of bodies, and the slider-crank with a soft constraint; its method is RK4 with
+several step sizes. CPU times exclude compilation.
 """
 
 # pyright: reportAttributeAccessIssue=false
@@ -82,7 +82,7 @@ class Peer(NamedTuple):
     Attributes
     ----------
     bodies
-        MJCF of the bodies, and what follows the world body.
+        MJCF of the bodies.
     start
         Function (data) that sets qpos and qvel.
     values
@@ -179,7 +179,7 @@ def _free_body() -> Peer:
 
 
 def _spherical_pendulum() -> Peer:
-    """Two hinges: a ball joint would leave the turning about the rod without inertia."""
+    """Two hinges: with a ball joint, the rotation about the rod would have no inertia."""
     point = POINT.format(at="0 0 -1", mass=1)
     bodies = '<body><joint type="hinge" axis="1 0 0"/><joint type="hinge" axis="0 1 0"/>' + point + "</body>"
     return Peer(bodies, _set([0, -np.pi / 3], [4.0, 0]), lambda data: data.xipos[1])
@@ -197,4 +197,4 @@ PEERS = {
     "heavy_top": _heavy_top(),
     "free_body": _free_body(),
 }
-"""Problems that MuJoCo can take, by name."""
+"""Problems that MuJoCo can solve, by name."""

@@ -1,4 +1,4 @@
-"""What a C loop written by hand for one mechanism needs: P1, its structure used throughout."""
+"""A C loop written by hand for one mechanism, P1, that uses its structure."""
 
 import ctypes
 import subprocess
@@ -73,7 +73,7 @@ FLAGS = ("-O3", "-march=native", "-ffast-math", "-shared", "-fPIC")
 
 
 def accelerations(q: np.ndarray, v: np.ndarray) -> Callable[[], np.ndarray]:
-    """A call of the loop over all members: it returns their q̈, shape (batch, 6). Needs a C compiler, ``cc``."""
+    """A call of the loop over all members, which returns their q̈, shape (batch, 6). Needs a C compiler, ``cc``."""
     with tempfile.TemporaryDirectory() as folder:
         source, library = Path(folder, "loop.c"), Path(folder, "loop.so")
         source.write_text(SOURCE)

@@ -142,7 +142,7 @@ def check_definite(name: str, value: Array) -> None:
 
 
 def as_integer(name: str, value: Any, least: int = 0) -> int:
-    """Convert ``value`` to an integer. Raises ``InputError`` if it is none or below ``least``."""
+    """Convert ``value`` to an integer. Raises ``InputError`` if it is not an integer or is below ``least``."""
     try:
         if isinstance(value, bool):
             raise TypeError

@@ -80,10 +80,10 @@ def constrained_motion(terms: Terms, method: str | AbstractMethod = "orthogonal"
     -----
     The result does not depend on the units of the rows. A row no longer than eps^0.9 of the longest row (8e-15 in
     float64, 6e-7 in float32; in coordinates of unit mass) cannot be distinguished from the rounding error of a zero
-    row. It is ignored, ``rank`` does not count it, and for concrete values there is a warning. ``simulate`` knows how
-    the rows are computed and checks such rows further. A row is dependent if its component orthogonal to the rows
-    before it is shorter than √eps of the row (1.5e-8 in float64). It is ignored, with a warning if this component is
-    larger than rounding errors. A method object with ``rtol`` uses that tolerance instead.
+    row. It is ignored, ``rank`` does not count it, and for concrete values there is a warning. ``simulate`` checks such
+    rows further, since it evaluates the functions of the rows. A row is dependent if its component orthogonal to the
+    rows before it is shorter than √eps of the row (1.5e-8 in float64). A dependent row is ignored, with a warning if
+    this component is larger than rounding errors. A method object with ``rtol`` uses that tolerance instead.
     """
     method = choose(method)
     _check_terms(terms)
@@ -106,7 +106,7 @@ def constrained_motion(terms: Terms, method: str | AbstractMethod = "orthogonal"
 
 
 def _warn_of_ignored_rows(terms, method):
-    """Warn of rows that are nonzero but ignored as rounding errors."""
+    """Warn about rows that are nonzero but ignored as rounding errors."""
     if not method.finds_rank:
         return
     least = rounding(terms.A.dtype) if method.least is None else method.least

@@ -2,7 +2,8 @@
 
 
 class InputError(ValueError):
-    """An argument, a model or a file cannot be used. The message names it, shows what was given and what is wanted."""
+    """An argument, a model or a file cannot be used. The message names the argument, shows the given value and says
+    what is wanted."""
 
 
 class MissingPackageError(ImportError):

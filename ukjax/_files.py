@@ -96,7 +96,7 @@ def locked(path: Path, alone: bool) -> Iterator[bool]:
 
 
 def remove_abandoned(folder: Path) -> None:
-    """Remove abandoned temporary files: of ended processes of this host, and those not modified for a day.
+    """Remove abandoned temporary files: those of ended processes of this host, and those not modified for a day.
 
     Locked files are not removed. Locks alone are not sufficient, because on some shared disks the locks of one host are
     not visible to others.
@@ -141,8 +141,8 @@ def _host() -> str:
 
 @contextlib.contextmanager
 def _part(target: Path) -> Iterator[Path]:
-    """Create an empty temporary file beside ``target``, with the permissions of ``target``. It is deleted on exit
-    unless renamed.
+    """Create an empty temporary file in the folder of ``target``, with the permissions of ``target``. It is deleted on
+    exit unless renamed.
 
     It is locked on systems that can rename an open file.
     """

@@ -1,6 +1,6 @@
 """Models that remember their leaves.
 
-A simulation flattens its model many times: to convert its numbers, to check that they have values, to split it into
+A simulation flattens its model many times: to convert its numbers, to check that they are concrete, to split it into
 arrays and structure. A mechanism of a hundred bodies has 400 leaves, and JAX needs more than a millisecond for them.
 """
 
@@ -11,13 +11,14 @@ from typing import Any
 import equinox as eqx
 import jax
 
-_classes: set[type] = set()  # JAX holds the classes of pytrees too
+_classes: set[type] = set()  # JAX also stores the classes of pytrees
 
 
 class FlattenedOnce(eqx.Module):
     """Base class of Modules that remember their leaves and other values that follow from their fields.
 
-    These are kept in a slot: the tree structure of an ``equinox.Module`` depends on all that its ``__dict__`` holds.
+    These values are stored in a slot, because the tree structure of an ``equinox.Module`` depends on its whole
+    ``__dict__``.
     """
 
     __slots__ = ("_remembered",)
@@ -27,12 +28,12 @@ class FlattenedOnce(eqx.Module):
         _classes.add(cls)
 
     def __setattr__(self, name: str, value: Any) -> None:
-        """Set a field, which is possible in ``__init__`` only. What follows from the earlier fields is forgotten."""
+        """Set a field, which is possible in ``__init__`` only. Remembered values are dropped."""
         super().__setattr__(name, value)
         remembered_by(self).clear()
 
     def __getstate__(self) -> dict[str, Any]:
-        """The fields, without what is remembered."""
+        """The fields, without the remembered values."""
         return dict(self.__dict__)
 
 
@@ -52,7 +53,7 @@ class Flat:
         self._answers: dict[Callable, Any] = {}
 
     def ask(self, question: Callable[["Flat"], Any]) -> Any:
-        """Return ``question(self)``, found once. The answer must depend on nothing but the leaves and the structure."""
+        """Return ``question(self)``, computed once. The answer must depend only on the leaves and the structure."""
         if question not in self._answers:
             self._answers[question] = question(self)
         return self._answers[question]
@@ -77,7 +78,7 @@ def flat_of(x: Any) -> Flat:
 
 
 def remembered_by(x: FlattenedOnce) -> dict[Any, Any]:
-    """Return the dictionary of what ``x`` remembers."""
+    """Return the dictionary of the values that ``x`` remembers."""
     try:
         return object.__getattribute__(x, "_remembered")
     except AttributeError:

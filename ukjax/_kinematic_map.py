@@ -17,7 +17,7 @@ KinematicMap = Callable[[Array, Array], Array]
 
 
 class AbstractKinematicMap(eqx.Module):
-    """A map that knows more of its coordinates than their rates."""
+    """A kinematic map with further properties of its coordinates."""
 
     @abc.abstractmethod
     def __call__(self, q: Float[Array, " nq"], v: Float[Array, " n"]) -> Float[Array, " nq"]:
@@ -25,15 +25,15 @@ class AbstractKinematicMap(eqx.Module):
 
     @abc.abstractmethod
     def settled(self, q: Float[Array, " nq"]) -> Float[Array, " nq"]:
-        """Return q with dependent coordinates recomputed from the others: integration of q̇ drifts off them."""
+        """Return q with dependent coordinates recomputed from the others: they drift when q̇ is integrated."""
 
     @abc.abstractmethod
     def flow(self, q: Float[Array, " nq"], x: Float[Array, " n"]) -> Float[Array, " nq"] | None:
-        """Return the point to which q̇ = N(q) x leads from q in unit time, None if it has no closed form."""
+        """Return the solution of q̇ = N(q) x after unit time, with the start q; None if it has no closed form."""
 
 
 class StateMap(AbstractKinematicMap):
-    """The map for velocities whose last entries are first-order states, which move no coordinate.
+    """The map for velocities whose last entries are first-order states, which do not affect q̇.
 
     Attributes
     ----------
@@ -78,7 +78,7 @@ def settled(kinematic_map: KinematicMap | None, q: Float[Array, " nq"]) -> Float
 def flow(
     kinematic_map: KinematicMap | None, q: Float[Array, " nq"], x: Float[Array, " n"]
 ) -> Float[Array, " nq"] | None:
-    """The point to which q̇ = N(q) x leads from q in unit time, None if it has no closed form."""
+    """The solution of q̇ = N(q) x after unit time, with the start q; None if it has no closed form."""
     if kinematic_map is None:
         return q + x
     return kinematic_map.flow(q, x) if isinstance(kinematic_map, AbstractKinematicMap) else None
@@ -90,7 +90,7 @@ def columns(kinematic_map: KinematicMap, q: Float[Array, " nq"], v: Float[Array,
 
 
 def count_states(kinematic_map: KinematicMap | None) -> int:
-    """The number of first-order states, the last velocities, which move no coordinate."""
+    """The number of first-order states, the last velocities, which do not affect q̇."""
     return kinematic_map.states if isinstance(kinematic_map, StateMap) else 0
 
 

@@ -29,7 +29,7 @@ class Labels(eqx.Module):
         Pairs of the name of a residual and the names of its rows.
     directions
         Name and unit of each entry of velocities, accelerations and forces, without states; None if these are the
-        coordinates. The unit is that of the quantity whose rate the velocity is.
+        coordinates. The unit is that of the time integral of the velocity.
     states
         Name and unit of each first-order state, the last entries of velocities, accelerations and forces.
     """
@@ -67,8 +67,8 @@ def named_coordinates(model: Any, n: int) -> Named:
 def named_directions(model: Any, n: int) -> Named | None:
     """Names and units of the directions of velocities; None if all velocities are rates of coordinates.
 
-    If a velocity has the name of a coordinate with a d before it, the direction is that coordinate. Otherwise it is the
-    velocity's own name, or v1, v2, ... without units.
+    If a velocity has the name of a coordinate with the prefix d, the direction is that coordinate. Otherwise the
+    direction has the name of the velocity, or v1, v2, ... without units.
     """
     kinematic_map = kinematic_map_of(model)
     if kinematic_map is None:
@@ -95,7 +95,7 @@ def per_second(unit: str) -> str:
 
 
 def _integrals(named: Named) -> Named:
-    """Names, and units of the quantities whose rates these are."""
+    """The names, and the units of the time integrals of these quantities."""
     integral = lambda unit: unit.removesuffix("/s") if unit.endswith("/s") or not unit else f"{unit} s"
     return tuple((name, integral(unit)) for name, unit in named)
 
@@ -144,7 +144,7 @@ def named_rows(
 
 
 def force_unit(unit: str) -> str:
-    """The unit of the generalised force that goes with a coordinate in ``unit``: N for a length, N m for an angle."""
+    """The unit of the generalised force along a coordinate in ``unit``: N for a length, N m for an angle."""
     return {"m": "N", "rad": "N m"}.get(unit, "J" if not unit else f"J/{unit}")
 
 

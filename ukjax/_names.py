@@ -37,8 +37,8 @@ def name_of_rows(name_or_names: str | Iterable[str]) -> str | tuple[str, ...]:
 
 
 def closest(name: str, known: Iterable[str]) -> str | None:
-    """Return the known name most similar to ``name``, or None if none is similar. Upper and lower case are the same."""
-    known = {each.lower(): each for each in reversed(list(known))}  # the first one of equal names
+    """Return the known name most similar to ``name``, or None if none is similar. The case of letters is ignored."""
+    known = {each.lower(): each for each in reversed(list(known))}  # the first of several equal names
     matches = difflib.get_close_matches(name.lower(), list(known), n=1)
     return known[matches[0]] if matches else None
 

@@ -1,7 +1,7 @@
 """External values of a function: the numbers that it reads from globals, closures and attributes of objects.
 
-A compiled program contains the values at the time of tracing. They are part of the key of every cached program, so that
-a changed value triggers a new compilation, as for another function.
+A compiled program contains the values at the time of tracing. These values are part of the key of every cached program,
+so that a changed value triggers a new compilation, as for another function.
 """
 
 import argparse
@@ -63,7 +63,7 @@ class _ByIdentity:
 
 def external_values(*functions: Any) -> tuple[Hashable, ...]:
     """Return a hashable key of the external values that ``functions`` read: functions, objects that are called, or
-    classes, of which all methods are searched.
+    classes; all methods of a class are searched.
 
     Of functions of installed packages, only closures and defaults are searched. Values that the functions themselves
     write, such as a counter of their calls, are excluded.
@@ -91,7 +91,7 @@ def external_values(*functions: Any) -> tuple[Hashable, ...]:
             queue += parts or ()
             if parts is None or isinstance(thing, type):
                 objects.append((thing, set()))
-        if not queue:  # of objects, only the attributes that the functions found so far read
+        if not queue:  # of objects, only attributes that the functions searched so far read
             for thing, searched in objects:
                 queue += [(name, _attribute(thing, name)) for name in sorted(read - searched)]
                 searched |= read
@@ -111,12 +111,13 @@ def external_values_of_structure(structure: Any) -> tuple[Hashable, ...]:
 
 
 def has_outside_code(structure: Any) -> bool:
-    """Whether a pytree has classes or functions in static fields that are no part of a library."""
+    """Whether a pytree has classes or functions in static fields that are not part of a library."""
     return bool(_code_in(structure))
 
 
 def _code_in(structure):
-    """The classes of a pytree that are no part of a library, and the values of its static fields that may be called."""
+    """The classes of a pytree that are not part of a library, and the values of its static fields that may be
+    called."""
     try:
         return _searched(structure)
     except TypeError:  # a static field that cannot be hashed
@@ -198,7 +199,7 @@ def _methods(cls):
 
 @functools.lru_cache(maxsize=512)
 def _own_classes(cls):
-    """A class and those of its bases that are no part of a library."""
+    """A class and those of its bases that are not part of a library."""
     return tuple(base for base in cls.__mro__ if not is_of_library(base.__module__))
 
 

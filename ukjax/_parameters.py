@@ -1,4 +1,4 @@
-"""Free parameters of a model, found by name and transformed to unbounded variables."""
+"""Free parameters of a model, selected by name and transformed to unbounded variables."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -77,8 +77,8 @@ class Parameters(eqx.Module):
         """Select the entries of ``model`` named in ``free``.
 
         ``"m1"`` is a number or all entries of an array, ``"ma[2]"`` one entry, ``"arm.length"`` and
-        ``"bodies[2].mass"`` are nested fields. ``bounds`` maps names to (lower, upper), each None for no bound. Without
-        bounds, a positive value stays positive. Raises ``InputError`` for invalid names and bounds.
+        ``"bodies[2].mass"`` are nested fields. ``bounds`` maps names to (lower, upper), each None for no bound. A
+        positive value without ``bounds`` stays positive. Raises ``InputError`` for invalid names and bounds.
         """
         free = [free] if isinstance(free, str) else list(free) if isinstance(free, Iterable) else free
         if not isinstance(free, list) or not all(isinstance(name, str) for name in free):

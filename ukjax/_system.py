@@ -41,16 +41,16 @@ class Limited(NamedTuple):
 class AbstractSystem(FlattenedOnce):
     """Abstract system with dynamics and constraints.
 
-    ``System`` is made from given dynamics and constraints. A mechanism with its own parameters is a subclass that makes
-    both from its fields, so that each parameter is one leaf of the pytree.
+    ``System`` takes dynamics and constraints as arguments. A mechanism with its own parameters is a subclass that
+    computes both from its fields, so that each parameter is one leaf of the pytree.
 
     Attributes
     ----------
     dynamics, constraints
         M and Q, and the constraints that give A and b.
     nonsmooth
-        Contacts and dry friction, ``Unilateral`` and ``Coulomb``. They are not part of ``Terms``: ``simulate`` follows
-        which of them act.
+        Contacts and dry friction, ``Unilateral`` and ``Coulomb``. They are not part of ``Terms``: ``simulate``
+        determines which of them act.
     nonideal
         Function (t, q, v) -> c (n,) of ``Terms``, or None.
     control
@@ -65,7 +65,7 @@ class AbstractSystem(FlattenedOnce):
     velocities
         Names and units of the velocities if ``kinematic_map`` is given, or None.
     dry_friction
-        Record of the dry friction, used to warn of a motion in which regularised friction creeps, or None.
+        Record of the dry friction, used for a warning if regularised friction creeps in a motion, or None.
     """
 
     if TYPE_CHECKING:  # type checkers treat an AbstractVar as an argument of __init__, which a property is not
@@ -173,7 +173,7 @@ class AbstractSystem(FlattenedOnce):
         return join([constraint.velocity(t, q, v) for constraint in self.enforced], q)
 
     def position_slope(self, t: ScalarLike, q: Float[Array, " nq"], v: Float[Array, " n"]) -> Float[Array, "k n"]:
-        """Return φ_q N, the derivative of ``position_residual`` with respect to a displacement N(q) δ of q."""
+        """Return φ_q N, the derivative of ``position_residual`` with respect to δ for a displacement N(q) δ of q."""
         return _stacked([constraint.slope(as_float(t), q, v) for constraint in self.enforced], v)
 
     def velocity_slope(self, t: ScalarLike, q: Float[Array, " nq"], v: Float[Array, " n"]) -> Float[Array, "k n"]:
@@ -296,7 +296,7 @@ _jitted, _jitted_energy = jit_unoptimised(_actuated), jit_unoptimised(_energy)
 
 
 class AbstractVariant(AbstractSystem):
-    """A system that differs from its ``plant`` only in what it overrides."""
+    """A system that differs from its ``plant`` only in the attributes that it overrides."""
 
     plant: AbstractSystem
 
@@ -359,7 +359,7 @@ def refuse_contacts(function: str, model: Any, advice: str = "") -> None:
 
 
 def refuse_sampled(function: str, model: Any) -> None:
-    """Raise ``InputError`` if the control of the model is sampled, which ``function`` would take as continuous."""
+    """Raise ``InputError`` if the control of the model is sampled, which ``function`` would treat as continuous."""
     if isinstance(model, AbstractSystem) and model.control is not None and model.control.sampling is not None:
         raise InputError(
             f"{function} is not available for systems with sampled control (ukjax.control.Sampled), "
@@ -368,7 +368,7 @@ def refuse_sampled(function: str, model: Any) -> None:
 
 
 def refuse_states(function: str, model: Any) -> None:
-    """Raise ``InputError`` if the model has first-order states, for which ``function`` is not made."""
+    """Raise ``InputError`` if the model has first-order states, which ``function`` does not support."""
     control = model.control if isinstance(model, AbstractSystem) else None
     if control is not None and control.states:
         names = ", ".join(name for name, _ in control.states)

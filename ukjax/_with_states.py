@@ -21,7 +21,7 @@ from ._system import AbstractSystem, AbstractVariant, Limited, dynamics_of, stru
 from ._terms import Terms
 
 UNNAMED = re.compile(r"(q|v|dq|dv)\d+")
-"""Names of coordinates and velocities that have no names of their own."""
+"""Names of coordinates and velocities that have no given names."""
 
 
 def with_states(system: AbstractSystem) -> AbstractSystem:
@@ -31,8 +31,8 @@ def with_states(system: AbstractSystem) -> AbstractSystem:
 
         [M 0; 0 I] (v̇, ṡ) = (Q, f) + (Qᶜ, 0),    q̇ = N(q) v.
 
-    So the states belong to no coordinate, and no constraint acts on them. The functions of ukjax that integrate or
-    analyse a motion take a system with states as it is; this function is for the equations themselves:
+    So the states belong to no coordinate, and no constraint acts on them. Functions of ukjax that integrate or analyse
+    a motion accept a system with states directly. Use this function to evaluate the equations:
     ``with_states(system)(t, q, v)``.
 
     Parameters
@@ -43,7 +43,7 @@ def with_states(system: AbstractSystem) -> AbstractSystem:
     Returns
     -------
     AbstractSystem
-        The system with velocities (n + k,). A system without states, or that has them in its velocities, is returned
+        The system with velocities (n + k,). A system without states, or with states among its velocities, is returned
         unchanged.
 
     Raises
@@ -53,7 +53,7 @@ def with_states(system: AbstractSystem) -> AbstractSystem:
     """
     if not isinstance(system, AbstractSystem):
         raise InputError(f"system must be a ukjax.System, got {kind_of(system)}")
-    control = system.control  # some systems make it anew each time
+    control = system.control  # some systems create it on each access
     if control is None or not control.states or isinstance(system.kinematic_map, StateMap):
         return system
     taken = {name for name, _ in (*(system.coordinates or ()), *(system.velocities or ()))}
@@ -73,20 +73,19 @@ def equations_of(model: Any) -> Any:
 
 
 def plant_of(model: Any) -> Any:
-    """Return the model that the user gave: the system without its states among the velocities, if these have them."""
+    """Return the model of the user: the system without states among its velocities."""
     return model.plant if isinstance(model, WithStates) else model
 
 
 def without_states(terms: Terms, n: int) -> Terms:
-    """Return the terms of the first n velocities, where the others are states."""
+    """Return the terms of the first n velocities; the others are states."""
     c = None if terms.c is None else terms.c[:n]
     return Terms(terms.M[:n, :n], terms.Q[:n], terms.A[:, :n], terms.b, c)
 
 
 def with_initial_states(model: Any, q0: Numbers, v0: Numbers, name: str = "v0") -> tuple[Any, Any]:
-    """Return the model with states in its velocities, and v0 with their initial values, unless v0 has them.
-
-    Errors call v0 ``name``.
+    """Return the model with states in its velocities, and v0 with their initial values, unless v0 has them. Error
+    messages use ``name`` for v0.
     """
     model = equations_of(model)
     if not isinstance(model, WithStates):

@@ -1,4 +1,4 @@
-"""Make the references again, by two methods each, and compare them with the numbers in the files of the problems."""
+"""Compute the references again, by two methods each, and compare them with the numbers in the files of the problems."""
 
 import argparse
 import json

@@ -6,7 +6,7 @@ from mpmath import mp
 
 
 def _pendulum(p):
-    """sin(θ/2) = −k sn(K − w t), k = sin 45°, released level."""
+    """sin(θ/2) = −k sn(K − w t), k = sin 45°, released from the horizontal."""
     m, w = mp.mpf(1) / 2, mp.sqrt(p.g / p.length)
     half = -mp.sqrt(m) * mp.ellipfun("sn", mp.ellipk(m) - w * 10, m=m)
     return [p.length * 2 * half * mp.sqrt(1 - half**2), p.length * (2 * half**2 - 1)]
@@ -53,7 +53,7 @@ def _bouncing_ball(p):
 
 
 def _friction_oscillator(p):
-    """First with x' > 0 about −friction, then half periods about ± friction in turn."""
+    """First x' > 0 about −friction, then half periods about ± friction alternately."""
     f = p.friction
     radius, t = mp.sqrt((12 + f) ** 2 + p.speed**2), mp.atan2(p.speed, 12 + f)
     x, side, at_ten = radius - f, 1, None

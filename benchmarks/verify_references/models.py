@@ -1,4 +1,4 @@
-"""The problems in minimal coordinates, derived apart from the systems of ``ukjax.verify``.
+"""The problems in minimal coordinates, derived independently of the systems of ``ukjax.verify``.
 
 ``m`` is the module that has sin, cos and sqrt: mpmath's ``mp``, SymPy or NumPy. ``p`` has the parameters as attributes.
 """
@@ -20,7 +20,7 @@ class Model(NamedTuple):
     equations
         ``Points``, or a function (m, p, t, y) -> y'.
     start
-        Function (m, p) -> y at the start: coordinates and velocities, or what y is.
+        Function (m, p) -> y at the start: coordinates and velocities, or other variables y.
     compared
         Function (m, p, t, y) -> values that are compared, at the last time.
     times
@@ -554,7 +554,7 @@ def _rolling_disk():
 
 
 def _rolling_coin():
-    """Turning about the vertical and leaning, its centre at rest; compared is the way of the contact."""
+    """A coin that leans and turns about the vertical, with its centre at rest; the path of the contact is compared."""
 
     def start(m, p):
         lean = m.pi / 2 - p.lean

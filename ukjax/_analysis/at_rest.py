@@ -17,7 +17,7 @@ class StatesAsCoordinates(AbstractSystem):
 
         [M 0; 0 I] (v̇, s̈) = (Q(t, q, v, s), f(t, q, v, s)) + (Qᶜ, 0).
 
-    Its equilibria have v = 0, ṡ = f = 0 and balanced forces. Its motions have no meaning.
+    Its equilibria have v = 0, ṡ = f = 0 and balanced forces. Its motions have no physical meaning.
     """
 
     plant: AbstractSystem

@@ -1,8 +1,8 @@
 """``continuation``: branches of equilibria and of periodic motions over a parameter, and their special points.
 
 The branch is followed by its length s, not by the parameter p, so that it may turn back (pseudo-arclength method, H. B.
-Keller 1977). With the unknowns y of ``curves``, one of which is p, and the unit tangent τ of the branch, a step of the
-length h predicts y = h τ and corrects by Newton's method in the plane across τ:
+Keller 1977). The unknowns y are those of ``curves``; one of them is p. τ is the unit tangent of the branch. A step of
+length h predicts y = h τ, and corrects this by Newton's method in the plane normal to τ:
 
     J Δ = −r,      τᵀ Δ = 0.
 
@@ -37,16 +37,16 @@ CONVERGED = 1e-9
 """Length of the last Newton step, which converges quadratically, relative to the sizes of the unknowns."""
 
 STALLED = 1e-5
-"""Length of a Newton step below which rounding may make it grow: beside a branch point the equations are singular."""
+"""Length of a Newton step below which rounding may make steps grow: near a branch point the equations are singular."""
 
 STRAIGHT = 0.9
-"""Least cosine of the angle between the tangents at the ends of a step."""
+"""Smallest cosine of the angle between the tangents at the ends of a step."""
 
 SHORTEST = 1e-6
 """Shortest step, relative to the interval of the parameter."""
 
 STEEP = 5.0
-"""Size of the displacement for a unit of a state, above which other states are chosen."""
+"""Size of the displacement per unit of a state, above which other states are chosen."""
 
 GROWTH = 1e-6
 """Growth that counts as 0: of an eigenvalue relative to the largest one, or of the logarithm of a multiplier."""
@@ -54,7 +54,7 @@ GROWTH = 1e-6
 BISECTIONS = 50
 
 LOCATED = 1e-5
-"""Size of the test of a special point that is located, relative to that at the ends of the step."""
+"""Size of the test function at a located special point, relative to that at the ends of the step."""
 
 
 class SpecialPoint(eqx.Module):
@@ -91,7 +91,7 @@ class SpecialPoint(eqx.Module):
     system: AbstractSystem = eqx.field(repr=False)
 
     def start(self, amplitude: float) -> tuple[Float[Array, " nq"], Float[Array, " n"]]:
-        """A state beside the point, where a search for the solutions that appear here may start.
+        """A state near the point, from which a search for the solutions that appear here may start.
 
         Parameters
         ----------
@@ -155,7 +155,7 @@ def continuation(
     longest: float = 0.1,
     points: int = 200,
 ) -> Branch:
-    """Follow equilibria or periodic motions over a parameter, and find where they turn back, branch or lose stability.
+    """Follow equilibria or periodic motions over a parameter, and find folds, branch points and losses of stability.
 
     Parameters
     ----------
@@ -166,17 +166,17 @@ def continuation(
     parameter
         Value of the parameter at the start.
     until
-        Value of the parameter towards which the branch is followed. It ends there, or where it comes back to
+        Value of the parameter towards which the branch is followed. The branch ends there, or where it comes back to
         ``parameter``.
     t
         Time of the equilibria [s]. For an orbit, its own time is used.
     hold
         Names of coordinates that keep their value, as for ``equilibrium`` and ``periodic``. For orbits: also
-        velocities. Those of a conservative system need one that is held, such as the amplitude.
+        velocities. Orbits of a conservative system need one such name, for example that of the amplitude.
     fixed_period
         For orbits, whether the period keeps its value. Default: whether the system depends on time.
     step, longest
-        Length of the first step, and of the longest. The length is measured in the states, in their units, and in the
+        Lengths of the first and of the longest step. The length is measured in the states, in their units, and in the
         parameter relative to the interval: 0.02 is at most a fiftieth of it.
     points
         Largest number of points.
@@ -194,16 +194,16 @@ def continuation(
 
     Notes
     -----
-    The equations have exact derivatives. The constraints may be redundant and may move with the parameter. The kinds of
-    special points follow from the sign of the parameter along the tangent (fold), of the determinant of the equations
-    with the tangent (branch point), of det(Φ + 1) (period doubling), and from the number of eigenvalues that grow
-    (Hopf, torus). Two special points of one kind within a step are not seen, nor two at which exponents cross in
-    opposite directions: use a smaller ``longest``.
+    The equations have exact derivatives. The constraints may be redundant and may move with the parameter. Special
+    points are found by a change of sign: of the parameter along the tangent (fold), of the determinant of the equations
+    with the tangent (branch point), or of det(Φ + 1) (period doubling); or by a change of the number of growing
+    eigenvalues (Hopf, torus). Two special points of one kind within a step are missed, and so are two at which
+    exponents cross in opposite directions. Then use a smaller ``longest``.
 
-    The branch has no derivatives with respect to other parameters. ``equilibrium`` and ``periodic`` have, at each of
-    its points.
+    The branch has no derivatives with respect to other parameters. ``equilibrium`` and ``periodic`` have such
+    derivatives, at each point of the branch.
 
-    Not available: switching to another branch by itself (see ``SpecialPoint.start``), curves of special points over two
+    Not available: automatic switching to another branch (see ``SpecialPoint.start``), curves of special points over two
     parameters, contacts and dry friction that sticks, and equilibria of nonholonomic systems.
 
     References: H. B. Keller, in Applications of Bifurcation Theory, Academic Press 1977, 359; Y. A. Kuznetsov, Elements
@@ -284,8 +284,8 @@ def _orbits(family, orbit, parameter, hold, fixed_period, size):
 
 
 class Node(NamedTuple):
-    """A point of a branch, its equations, the unit tangent τ (u,) in units of ``scale``, the number of exponents that
-    grow, and the change (u,) of the unknowns from the node before, in the same units.
+    """A point of a branch, its equations, the unit tangent τ (u,) in units of ``scale``, the number of growing
+    exponents, and the change (u,) of the unknowns since the previous node, in the same units.
     """
 
     point: Point
@@ -295,7 +295,7 @@ class Node(NamedTuple):
     change: np.ndarray
 
     def determinant(self, curve: AbstractCurve, tangent: np.ndarray) -> float:
-        """The determinant of the equations with a tangent; 0 if they are not as many as the unknowns."""
+        """The determinant of the equations with a tangent; 0 if their number differs from that of the unknowns."""
         rows = np.concatenate([self.at.slope * curve.scale, tangent[None]])
         return float(np.linalg.det(rows)) if rows.shape[0] == rows.shape[1] else 0.0
 
@@ -343,7 +343,7 @@ class Follower(NamedTuple):
         return nodes, special, "has all its points"
 
     def begin(self, point: Point) -> Node:
-        """The first node, whose tangent leads towards ``last``."""
+        """The first node, with the tangent towards ``last``."""
         at = self.curve.linearised(point)
         if not at.is_finite:
             raise InputError("start must be a regular point: the equations are not finite there")
@@ -505,8 +505,8 @@ class Follower(NamedTuple):
 def interpolated(node: Node, new: Node, s: float) -> np.ndarray:
     """The change of the unknowns at the fraction s of a step: the cubic with the tangents at both ends.
 
-    It is nearer to the branch than the tangent. Next to a branch point Newton's method needs that, since the other
-    branch is near.
+    It is nearer to the branch than the tangent. Near a branch point Newton's method needs this, since the other branch
+    is near.
     """
     h = node.tangent @ new.change
     slope = h * new.tangent / (node.tangent @ new.tangent)

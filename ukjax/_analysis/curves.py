@@ -53,7 +53,7 @@ class Linearised(NamedTuple):
         Displacement (n, u) and change of velocities (n, u) for a unit of each unknown.
     back, back_of_v
         Displacement (n,) and change of velocities (n,) that lead back onto the constraints. The residual and the slope
-        are those after it.
+        are those after this change.
     basis
         Displacements, followed by changes of velocities (2 n, k), for a unit of each state.
     matrix
@@ -281,7 +281,7 @@ def system_of(family: Callable, parameter: Any) -> AbstractSystem:
 def with_parameter(
     system_at: Callable, t: Array, q: Float[Array, " nq"], v: Float[Array, " n"], p: Array
 ) -> tuple[Float[Array, " n"], Float[Array, " n"]]:
-    """The smallest displacement (n,) and change of velocities (n,) that keep the constraints for a unit of dp."""
+    """The smallest displacement (n,) and change of velocities (n,) that satisfy the constraints for a unit of dp."""
     along = lambda function: jax.jvp(function, (p,), (jnp.ones_like(p),))[1]
     residuals = (
         along(lambda p: system_at(p).position_residual(t, q)),
@@ -298,7 +298,8 @@ def onto_constraints(
 
 
 def _balancing(system, t, q, v, of_position, of_velocity):
-    """The smallest displacement and change of velocities that take these residuals from those of the constraints."""
+    """The smallest displacement and change of velocities that subtract these residuals from those of the
+    constraints."""
     beside = lambda xi: (t, shifted(kinematic_map_of(system), q, xi), v)
     pinv = lambda A: jnp.linalg.pinv(A, rtol=RANK)
     xi = -pinv(system.position_slope(t, q, v)) @ of_position

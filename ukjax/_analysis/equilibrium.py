@@ -26,7 +26,8 @@ from .linearize import check_state, linearize, state_of
 from .states import Rows
 
 GROWTH = 1e-6
-"""Growth rate of an equilibrium that counts as 0, relative to its largest eigenvalue: rounding of a double one."""
+"""Growth rate of an equilibrium that counts as 0, relative to its largest eigenvalue: the rounding error of a double
+eigenvalue."""
 
 
 class Equilibrium(eqx.Module):
@@ -40,7 +41,7 @@ class Equilibrium(eqx.Module):
     multipliers
         λ (m,), one for each row: the force of the constraint φ_k = 0 is λ_k ∂φ_k/∂q. It acts towards larger φ_k if λ_k
         is positive. If φ_k is a length [m], λ_k is a force [N]. Where rows are redundant, the equations of statics do
-        not determine each multiplier, and these are the smallest in the sense of least squares.
+        not determine each multiplier. Then the multipliers of least norm are returned.
     unique
         Whether each multiplier is determined (m,).
     constraint_force
@@ -70,7 +71,7 @@ class Equilibrium(eqx.Module):
         """Whether no small deviation grows exponentially: all eigenvalues have a real part of at most 1e-6 of the
         largest eigenvalue.
 
-        An undamped equilibrium is stable in this sense, and so is one that is indifferent.
+        An undamped equilibrium is stable in this sense, and so is an indifferent one.
         """
         eigenvalues = self.linear.eigenvalues
         return jnp.max(eigenvalues.real, initial=-jnp.inf) <= GROWTH * jnp.max(jnp.abs(eigenvalues), initial=0)
@@ -99,12 +100,12 @@ def equilibrium(
     system
         The system. The forces of its control are included.
     near
-        Coordinates where the search starts, shape (nq,). They may violate the constraints.
+        Coordinates from which the search starts, shape (nq,). They may violate the constraints.
     t
         Time [s]. The equilibrium is that of the forces and constraints at this time.
     hold
-        Names of coordinates that keep their value: those of ``system.coordinates``, or q1, q2, ... A force that is not
-        part of the model holds each of them; its multiplier is the row "... as given".
+        Names of coordinates that keep their value: those of ``system.coordinates``, or q1, q2, ... Each is held by a
+        force that is not part of the model; its multiplier has the row "... as given".
     method
         Solver for the constraints, by name or as an object.
 
@@ -112,7 +113,7 @@ def equilibrium(
     -------
     Equilibrium
         q, multipliers and constraint force, and whether it is stable. q has exact first and second derivatives by all
-        inputs, from the equations of equilibrium, not through the search.
+        inputs, from the equations of equilibrium, not from the search.
 
     Raises
     ------
@@ -151,7 +152,7 @@ def _equilibrium(system, t, q, v, method):
         start = Rows.at(*constants)
         quick = start.fast_path(method) or _active(*constants, method)
         along_start = Balance(system, v, quick, jnp.asarray(start.free(method).T))
-        # Where the directions have turned by a right angle, forces along those of the start say nothing.
+        # Where the directions have turned by a right angle, forces along the directions of the start prove nothing.
         combined = _balanced_or_none(system, t, q, v, along_start, method)
         q = _balanced(system, t, q, v, Balance(system, v, quick), method) if combined is None else combined
     else:
@@ -167,7 +168,7 @@ def _equilibrium(system, t, q, v, method):
 
 
 def _balanced_or_none(system, t, q, v, balance, method):
-    """``_balanced``, or None if the point that is found, if any, is not an equilibrium."""
+    """``_balanced``, or None if no point is found, or the point is not an equilibrium."""
     try:
         q = _balanced(system, t, q, v, balance, method)
     except InputError:

@@ -89,8 +89,8 @@ class LinearModel(eqx.Module):
     def eigenvalues(self) -> Complex[Array, "*batch k"]:
         """Eigenvalues of A (k,) [1/s], in no particular order.
 
-        A simple eigenvalue has a derivative, yᴴ dA x / (yᴴ x) with its eigenvectors x and y. That of a multiple
-        eigenvalue does not exist in general, and what is computed for it is meaningless.
+        A simple eigenvalue has a derivative, yᴴ dA x / (yᴴ x) with its eigenvectors x and y. A multiple eigenvalue has
+        no derivative in general, and the computed value is meaningless.
         """
         return jnp.linalg.eigvals(self.A)
 
@@ -102,7 +102,7 @@ class LinearModel(eqx.Module):
         Raises
         ------
         InputError
-            If the state is no equilibrium and no steady motion, or if values are traced.
+            If the state is neither an equilibrium nor a steady motion, or if values are traced.
         """
         return modes_of(self)
 

@@ -47,15 +47,15 @@ def linearize(
 
     The states x are deviations of independent coordinates and velocities, as many as the constraints leave free. A
     system with d degrees of freedom and position constraints has 2 d states, and so 2 d eigenvalues. Constraints on
-    velocities reduce the number of velocities, and not that of coordinates. The other coordinates and velocities follow
-    by the constraints (``LinearModel.displacement``). Redundant constraints, kinematic maps, constraints that depend on
-    time, and a singular M are allowed wherever ``constrained_motion`` allows them. The geometric stiffness of the
-    constraint forces is included.
+    velocities reduce the number of independent velocities, but not that of coordinates. The other coordinates and
+    velocities follow by the constraints (``LinearModel.displacement``). Redundant constraints, kinematic maps,
+    constraints that depend on time, and a singular M are allowed wherever ``constrained_motion`` allows them. The
+    geometric stiffness of the constraint forces is included.
 
     At an equilibrium, and along a steady motion such as that of a rolling wheel, A is constant. Elsewhere x is the
     deviation from the motion through the state, at equal times, and A is that of ẋ = A(t) x at this time. Its
-    eigenvalues then depend on the choice of states and say nothing of stability; ``LinearModel.modes`` refuses such a
-    state.
+    eigenvalues then depend on the choice of states and do not show stability; ``LinearModel.modes`` raises an error for
+    such a state.
 
     The result is a pure function of the system and the state, with exact derivatives. Inside ``jax.jit`` and
     ``jax.vmap`` name the ``states``, and return arrays, such as ``eigenvalues``; ``equinox.filter_vmap`` also returns
@@ -66,19 +66,19 @@ def linearize(
     ----------
     system
         The system. The forces of its control are included, so that A is that of the closed loop. First-order states of
-        its control are states x, too.
+        its control are entries of x, too.
     q
         Coordinates, shape (nq,), on the constraints.
     v
-        Velocities, shape (n,), on the constraints. Default: 0. For a control with first-order states s also (v, s) of
-        shape (n + k,); otherwise s are the initial values of the control.
+        Velocities, shape (n,), on the constraints. Default: 0. For a control with first-order states, (v, s) of shape
+        (n + k,) is allowed; without s, the states have the initial values of the control.
     t
         Time [s].
     inputs
-        What u is: names of coordinates (or directions of velocities) along which it is a force, or B(t, q) (n, p) as
+        The inputs u: names of coordinates (or directions of velocities) along which u are forces, or B(t, q) (n, p) as
         for ``ukjax.control``. Default: the actuators of the system's control, in addition to the control law.
     outputs
-        What y is: names of coordinates and velocities, or a function y(t, q, v) (o,). Default: all coordinates.
+        The outputs y: names of coordinates and velocities, or a function y(t, q, v) (o,). Default: all coordinates.
     states
         Names of the states, coordinates first. Default: those that are most nearly independent.
     method
@@ -163,7 +163,8 @@ def state_of(
     system: AbstractSystem, t: Numbers, q: Numbers, v: Numbers | None, name: str = "q"
 ) -> tuple[AbstractSystem, Array, Array, Array]:
     """Return the system with its states in the velocities, and t, q, v as arrays. v is 0 if it is None, and states
-    that are not given have their initial values. Raises ``InputError`` for wrong shapes, and calls q ``name``.
+    that are not given have their initial values. Raises ``InputError`` for wrong shapes; the message uses ``name`` for
+    q.
     """
     t, q = as_number("t", t, "s"), as_array(name, q)
     if q.ndim != 1 or not q.size:
@@ -182,9 +183,10 @@ def state_of(
 
 
 def check_state(rows: Rows, system: AbstractSystem, t: Array, q: Float[Array, " nq"], v: Float[Array, " n"]) -> None:
-    """Raise ``InputError`` unless the state is on the constraints, and N(q) reaches all coordinates beside it.
+    """Raise ``InputError`` unless the state is on the constraints, and N(q) reaches all coordinates near it.
 
-    The sizes of the terms of a constraint are evaluated only if its residual is not clearly small beside its slope.
+    The sizes of the terms of a constraint are evaluated only if its residual is not clearly small relative to its
+    slope.
     """
     moved = np.asarray(q) if system.kinematic_map is None else np.zeros(v.size)
     clear = float(np.finfo(q.dtype).eps) ** 0.5

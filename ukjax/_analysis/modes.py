@@ -16,7 +16,8 @@ from .states import velocity_names
 from .tangent import compiled_tangent
 
 STEADY = 1e-7
-"""Largest acceleration of an equilibrium, relative to the forces at unit mass and to what displacements give."""
+"""Largest acceleration of an equilibrium, relative to the forces at unit mass and to the accelerations of
+displacements."""
 
 CONSTANT = 1e-6
 """Largest change of A along a steady motion, relative to its largest entry in coordinates of unit mass."""
@@ -74,8 +75,8 @@ def modes_of(linear: Any) -> tuple[Mode, ...]:
 def _check_steady(linear, unit):
     """Raise ``InputError`` unless v̇ = 0 at the state, and v̇ = 0 and the same A farther along the motion.
 
-    The second comparison is at another time, too. It finds states at which a motion is steady only for an instant, such
-    as that of a pendulum at its lowest point.
+    The second comparison is also at another time. It finds states at which a motion is steady only for an instant, such
+    as the state of a pendulum at its lowest point.
     """
     system, t, q, v = linear.system, linear.t, linear.q, linear.v
     names = [name for name, _ in velocity_names(system, q.size, v.size)]

@@ -1,6 +1,6 @@
 """``periodic`` and ``monodromy``: periodic motions and their multipliers.
 
-A motion with the period T returns to its start, but for the ``advance`` a of coordinates that move on:
+A motion with the period T returns to its start, except for the ``advance`` a of some coordinates:
 
     q(t + T) = q(t) + a,      v(t + T) = v(t).
 
@@ -46,7 +46,7 @@ from .tangent import compiled_basis
 
 MAX_ITERATIONS = 60
 WEIGHT = 1e3
-"""Weight of held coordinates beside the equations of the period."""
+"""Weight of held coordinates relative to the equations of the period."""
 
 CLOSED = 1e-9
 """Largest difference between start and end of a periodic motion, relative to the size of the state."""
@@ -55,7 +55,7 @@ REPEATS = 1e-6
 """Largest relative change of the equations after a period of a system that depends on time."""
 
 GROWTH = 1e-6
-"""Excess of the size of a multiplier over 1 that counts as 0: rounding of a double one."""
+"""Excess of the size of a multiplier over 1 that counts as 0: the rounding error of a double multiplier."""
 
 
 class Orbit(eqx.Module):
@@ -96,14 +96,14 @@ class Orbit(eqx.Module):
     def multipliers(self) -> Complex[Array, " k"]:
         """The Floquet multipliers (k,), the eigenvalues of Φ, in no particular order.
 
-        A system that does not depend on time has a multiplier 1, that of a start later on the same orbit, and another
-        one for each conserved quantity and each symmetry.
+        A system that does not depend on time has a multiplier 1, for a later start on the same orbit. Each conserved
+        quantity and each symmetry adds another multiplier 1.
         """
         return jnp.linalg.eigvals(self.monodromy)
 
     @property
     def stable(self) -> bool:
-        """Whether no small deviation grows exponentially: no multiplier is larger than 1 + 1e-6 in size."""
+        """Whether no small deviation grows exponentially: no multiplier has a modulus larger than 1 + 1e-6."""
         return bool(np.max(np.abs(np.asarray(self.multipliers)), initial=0) <= 1 + GROWTH)
 
     def trajectory(self, samples: int = 101) -> Trajectory:
@@ -136,7 +136,7 @@ def monodromy(
     """The monodromy matrix of a known periodic motion, which maps small deviations to those after a period.
 
     Its eigenvalues are the Floquet multipliers. It is a function of JAX, for charts and derivatives. ``periodic`` finds
-    periodic motions, and has the same matrix.
+    periodic motions, and its result has the same matrix.
 
     Parameters
     ----------
@@ -188,17 +188,17 @@ def periodic(
 
         q(t + T) = q(t) + advance,      v(t + T) = v(t)
 
-    The constraints may be redundant, nonholonomic or moving. The motion may have impacts and dry friction, if it stays
-    in one contact mode near its start: let it begin between two impacts.
+    The constraints may be redundant, nonholonomic or moving. The motion may have impacts and dry friction. Near its
+    start it must stay in one contact mode: let it begin between two impacts.
 
     Parameters
     ----------
     system
         The system. The forces of its control are included.
     q, v
-        Coordinates (nq,) and velocities (n,) where the search starts. They may violate the constraints slightly.
+        Coordinates (nq,) and velocities (n,) from which the search starts. They may violate the constraints slightly.
     period
-        Period T [s], or the value where its search starts.
+        Period T [s], or the value from which its search starts.
     t
         Time of the start [s].
     fixed_period
@@ -225,14 +225,14 @@ def periodic(
     Notes
     -----
     Periodic motions of a system that does not depend on time form families. The result is the member near the start,
-    in the metric of kinetic energy at the frequency 1/T. Derivatives are those of the least change of the orbit, where
-    neither ``hold`` nor the equations determine it.
+    in the metric of kinetic energy at the frequency 1/T. Where neither ``hold`` nor the equations determine the change
+    of the orbit, derivatives are those of the smallest change.
 
     A multiple of the period is a period, too, and is the result if the search starts near it. The attitude of a body
     of a ``Mechanism`` returns after a turn by 2π, although its quaternion then has the other sign. In a ``System`` with
     a ``kinematic_map`` all entries of q return.
 
-    Not available inside ``jax.jit`` and ``jax.vmap``; ``monodromy`` is.
+    ``periodic`` is not available inside ``jax.jit`` and ``jax.vmap``; ``monodromy`` is.
 
     Examples
     --------
@@ -343,7 +343,7 @@ def depends_on_time(system: AbstractSystem, t: Array, q: Float[Array, " nq"], v:
 
 
 def _check_repeats(system, t, q, v, period, steps):
-    """Raise ``InputError`` unless the system is the same a period later: only then does the motion repeat."""
+    """Raise ``InputError`` unless the system is the same one period later; otherwise the motion does not repeat."""
     ts = t + period * jnp.linspace(0, 1, 17)
     motion = simulate(system, q, v, ts, dt=float(period) / steps)
 
@@ -439,7 +439,7 @@ class Search(eqx.Module):
     fixed_period: bool = eqx.field(static=True)
 
     def run(self, q: Any, v: Any, period: Any, held: Any, target: np.ndarray) -> tuple[Array, Array, Array, np.ndarray]:
-        """Start and period, and the matrix that leads from the residual to a change of these."""
+        """Start and period, and the matrix that maps the residual to a change of these."""
         shooting, t = self.shooting, self.t
         unit = coordinate_scale_by_numpy(np.asarray(Rows.at(shooting.tangent, t, q, v).M))
         of_q, of_v = (np.array(x, int) for x in (shooting.chosen.of_q, shooting.chosen.of_v))
@@ -496,7 +496,7 @@ class Search(eqx.Module):
         return q, v, period + change_of_period
 
     def check(self, best: Any, unit: np.ndarray, first: float) -> None:
-        """Raise ``InputError`` unless the motion is periodic, and no equilibrium if its period is free."""
+        """Raise ``InputError`` unless the motion is periodic; also if it is an equilibrium and its period is free."""
         missing, q, v, period, _, J, scale, end, _ = best
         if not np.isfinite(missing):
             raise InputError("q, v and steps must give a finite motion over a period: a stiff system needs more steps")

@@ -34,13 +34,13 @@ LONGEST_STEP = 0.5
 """Largest change of an angle [rad], or of a length relative to the characteristic length, in one iteration."""
 
 WEIGHT = 1e3
-"""Weight of loops and limits beside the targets in a step. They are satisfied exactly after each step."""
+"""Weight of loops and limits relative to the targets in a step. They are satisfied exactly after each step."""
 
 MAX_SIZE_OF_KERNEL = 16
-"""Coordinates up to which a search is one kernel. Its code grows with their cube."""
+"""Largest number of coordinates for which a search is one kernel. The code grows with the cube of this number."""
 
 DAMPING = 1e-8
-"""Least damping, relative: of motions that no target and no loop determines."""
+"""Smallest relative damping, for motions that no target and no loop determines."""
 
 
 class Reach(eqx.Module):
@@ -80,27 +80,27 @@ def reach(
 
         p(q) + R(q) a = target,      R(q) = target attitude,      φ(t, q) = 0,      limits of the joints
 
-    Loops are closed, also redundant ones, and joints keep their limits. Of several solutions, the result is one that is
-    connected with ``near``: the search moves along the constraints, by damped steps.
+    All loops are closed, and joints stay within their limits. Loops may be redundant. If there are several solutions,
+    the result is one that is connected with ``near``: the search moves along the constraints, by damped steps.
 
     Parameters
     ----------
     mechanism
-        The mechanism. Its constraints on positions hold; those on velocities have no part in this.
+        The mechanism. Its constraints on positions are satisfied; those on velocities are ignored.
     targets
         For each body that has a target, by name: a position (3,) [m], or a ``Pose`` of the frame of the body, whose
         ``R`` (3, 3) and ``p`` (3,) ``Mechanism.pose`` returns. For many targets (batch, 3) and (batch, 3, 3).
     near
-        Coordinates where the search starts, (nq,) or (batch, nq). Loops may be open there.
+        Coordinates from which the search starts, (nq,) or (batch, nq). Loops may be open there.
     at
         For a body, the point a (3,) in its frame [m] that should reach the position. Default: the origin of the frame.
     t
         Time [s], for mechanisms with prescribed motions.
     path
-        Whether the targets of a batch are points of a path: each search then starts at the solution before, so that
+        Whether the targets of a batch are points of a path. Then each search starts at the previous solution, so that
         the solutions stay on one branch. Otherwise each search starts at ``near``.
     throw
-        Whether to raise an error if a target is not reached. False: ``reached`` says it, and q is the closest pose that
+        Whether to raise an error if a target is not reached. If False, see ``reached``; q is then the closest pose that
         was found.
 
     Returns
@@ -118,14 +118,14 @@ def reach(
     -----
     The steps are those of Levenberg and Marquardt, in a metric where a turn by one radian counts as the characteristic
     length of the mechanism: the root mean square distance of its joints and centres of mass from their centroid. The
-    search is local. If it ends at a least distance that is not 0, the target may be out of reach, or another ``near``
-    may lead to it.
+    search is local. If it ends at a local minimum of the distance that is not 0, the target may be out of reach, or may
+    be reached from another ``near``.
 
     q has exact first and second derivatives with respect to the targets and the parameters of the mechanism, by the
-    implicit function theorem. Where the mechanism has more freedom than the targets determine, they are those of the
-    least change in the same metric. The derivative with respect to ``near`` is 0, and so are all derivatives where a
-    target is not reached. In a singular pose, such as a stretched arm, no derivative exists for targets that move in
-    the direction in which the body cannot: that part is 0. ``singularity`` finds these poses.
+    implicit function theorem. Where the targets do not determine all coordinates, the derivatives are those of the
+    smallest change in the same metric. The derivative with respect to ``near`` is 0, and so are all derivatives where a
+    target is not reached. In a singular pose, such as a stretched arm, no derivative exists for a motion of the target
+    in a direction in which the body cannot move. That part of the derivative is 0. ``singularity`` finds these poses.
 
     Examples
     --------
@@ -157,7 +157,7 @@ def reach(
     if path and (not is_batch or near.ndim == 2):
         raise InputError("path must be False, unless targets are a batch and near is one start (nq,)")
     if mechanism.control is not None:
-        mechanism = mechanism.driven(None)  # pyright: ignore  # the task of a control is no constraint here
+        mechanism = mechanism.driven(None)  # pyright: ignore  # the task of a control is not a constraint here
     mechanism, near, _, t = canonicalise(mechanism, near, jnp.zeros((*near.shape[:-1], mechanism.tree.n)), t)
     goal = in_precision(goal, near.dtype)
     arguments: Any = mechanism, goal, near, t
@@ -335,7 +335,7 @@ class Search(eqx.Module):
     def run(self, near: Float[Array, " nq"], goal: Goal) -> Found:
         """The coordinates nearest to the targets, from ``near``.
 
-        Each iteration evaluates one point, which is either on its way back onto the loops and into the limits, or is
+        Each iteration evaluates one point. This point is either moved back onto the loops and into the limits, or
         compared with the best point so far. So the mechanism is compiled once.
         """
         tolerance, closed = jnp.finfo(near.dtype).eps ** 0.6, jnp.finfo(near.dtype).eps ** 0.8
@@ -483,7 +483,7 @@ def least_squares(A: Float[Array, "m n"], b: Float[Array, " m"]) -> Float[Array,
 
 
 def displaced(mechanism: Mechanism, q: Float[Array, " nq"], x: Float[Array, " n"]) -> Float[Array, " nq"]:
-    """The point to which q̇ = N(q) x leads from q in unit time."""
+    """The solution of q̇ = N(q) x after unit time, with the start q."""
     return q + x if mechanism.kinematic_map is None else LocalChart(mechanism, q).point(x)
 
 
@@ -510,7 +510,7 @@ def _differentiable(mechanism, goal, t, q, reached, batch):
 
 
 def _residual(x, mechanism, goal, t, start, search, reached):
-    """What the search makes zero at the displacement x from the result, with the derivatives of the limits reached."""
+    """The residual of the search at the displacement x from the result, with the derivatives of the limits reached."""
     low, high = search.limits.low_and_high
     q = displaced(mechanism, start, search.unit * x)
     points, turns = goal.errors(mechanism, t, q)

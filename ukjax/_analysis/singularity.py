@@ -1,4 +1,4 @@
-"""``singularity``: singular poses of mechanisms, and how well a pose transmits motion.
+"""``singularity``: singular poses of mechanisms, and the transmission of motion in a pose.
 
 Let the rows A v = 0 be those of loops, θ̇ = E v the velocities of the inputs, and ẏ = J v those of the output. After
 Gosselin and Angeles, a pose is singular
@@ -6,8 +6,9 @@ Gosselin and Angeles, a pose is singular
     of kind 1, if [A; J] v = 0 for some v ≠ 0: the inputs move, and the output does not,
     of kind 2, if [A; E] v = 0 for some v ≠ 0: the inputs are locked, and the mechanism moves.
 
-The smallest singular values of both matrices are distances from these. Displacements are measured with 1 rad for angles
-and the characteristic length L for lengths, and each row of A has unit length, so that the matrices have no units.
+The smallest singular values of both matrices are distances from such poses. Displacements are measured with 1 rad for
+angles and the characteristic length L for lengths, and each row of A has unit length, so that the matrices have no
+units.
 """
 
 from collections.abc import Callable, Iterable
@@ -33,7 +34,7 @@ NEAR = 1e-6
 
 
 class Singularity(eqx.Module):
-    """How a pose transmits motion, as ``singularity`` returns it. For a batch all arrays have a leading axis.
+    """The transmission of motion in a pose, as ``singularity`` returns it. For a batch all arrays have a leading axis.
 
     In the shapes, p is the number of inputs, and o that of rows of the output.
 
@@ -73,7 +74,7 @@ def singularity(
     t: Numbers = 0.0,
     tolerance: Numbers = NEAR,
 ) -> Singularity:
-    """Find whether a pose of a mechanism is singular, of which kind, and how far it is from that.
+    """Find whether a pose of a mechanism is singular, its kind, and its distance from singular poses.
 
     Kind 1: the output cannot move in some direction, as at the boundary of a workspace. Kind 2: the mechanism moves
     with locked inputs, which then cannot hold a load. Kind 3: both.
@@ -114,8 +115,8 @@ def singularity(
 
     Notes
     -----
-    The number of inputs should be that of degrees of freedom. With fewer inputs the mechanism moves with locked inputs
-    in each pose, and each pose is of kind 2.
+    The number of inputs should equal the number of degrees of freedom. With fewer inputs the mechanism moves with
+    locked inputs in each pose, and each pose is of kind 2.
 
     C. Gosselin, J. Angeles, Singularity analysis of closed-loop kinematic chains, IEEE Trans. Robotics Automat. 6
     (1990) 281; T. Yoshikawa, Manipulability of robotic mechanisms, Int. J. Robotics Res. 4 (1985) 3.
@@ -137,7 +138,7 @@ def singularity(
         if names.count(name) > 1:
             raise InputError(f"inputs must name each joint once, got {name!r} twice")
     if mechanism.control is not None:
-        mechanism = mechanism.driven(None)  # pyright: ignore  # the task of a control is no constraint here
+        mechanism = mechanism.driven(None)  # pyright: ignore  # the task of a control is not a constraint here
     if not isinstance(output, str) and not (at is None and length is None):
         raise InputError("at and length must be left out, unless output is the name of a body")
     point, length = (

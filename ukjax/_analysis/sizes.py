@@ -1,4 +1,4 @@
-"""What the kinematic analyses of mechanisms share: sizes of lengths and angles, and what they refuse."""
+"""Functions that the kinematic analyses of mechanisms share: sizes of lengths and angles, and a check."""
 
 import jax.numpy as jnp
 from jaxtyping import Array, Float

@@ -15,7 +15,7 @@ from .._run.compile import jit_fast_compile
 from .linear_model import LinearModel
 
 GROWTH = 1e-6
-"""Growth that counts as 0: of a double eigenvalue relative to the largest one, or of a multiplier."""
+"""Growth that counts as 0: of a double eigenvalue, relative to the largest eigenvalue, or of a multiplier."""
 
 
 class StabilityChart(eqx.Module):
@@ -63,8 +63,8 @@ def stability_chart(function: Callable, x: Numbers, y: Numbers, *, multipliers: 
     ----------
     function
         Function of two numbers a and b. It returns the matrix A (k, k) of the linear system ẋ = A x, a ``LinearModel``,
-        or the monodromy matrix of a periodic motion. It is mapped by ``jax.vmap``: ``linearize`` and ``monodromy``
-        inside of it need the names of ``states``.
+        or the monodromy matrix of a periodic motion. It is mapped by ``jax.vmap``: inside this function, ``linearize``
+        and ``monodromy`` need the names of ``states``.
     x
         Values of a, (nx,).
     y

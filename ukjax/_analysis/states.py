@@ -37,7 +37,7 @@ class States(NamedTuple):
 
 
 def position_names(system: AbstractSystem, nq: int, n: int) -> Named:
-    """Names and units of the n displacements: the coordinates, or the directions of velocities that are no rates."""
+    """Names and units of the n displacements: the coordinates, or the directions of velocities that are not rates."""
     named = named_directions(system, n) or named_coordinates(system, nq)
     return named[: len(named) - count_states(kinematic_map_of(system))]
 
@@ -109,7 +109,7 @@ class Rows(NamedTuple):
         those of positions.
 
         The tangent space has an orthonormal basis Z (n, p) in coordinates of unit mass. The coordinates are chosen one
-        by one: the next is that whose row of Z is farthest from the span of the rows chosen before.
+        by one. The next one is the coordinate whose row of Z is farthest from the span of the rows chosen before.
         """
         unit, limits = coordinate_scale_by_numpy(self.M), self.limits(method)
         of_v = _independent(unit, self.of_velocities, *limits)
@@ -137,13 +137,13 @@ class Rows(NamedTuple):
         return bool(np.all(np.abs(self.force @ Z) <= limit * (np.abs(self.force) @ np.abs(Z))))
 
     def fast_path_of_multipliers(self, method: AbstractMethod) -> AbstractMethod:
-        """The fast path of a method for the equations Aᵀ λ = f, with those that are independent here."""
+        """The fast path of a method for the equations Aᵀ λ = f, with the equations that are independent here."""
         fast_path, m = method.fast_path(), len(self.A)
         active = independent_rows(np.eye(m), self.A.T, *self.limits(method)) if m else None
         return method if active is None or not isinstance(fast_path, FastPath) else replace(fast_path, kept=active)
 
     def has_small(self) -> bool:
-        """Whether some rows are so small beside others that they may be what rounding leaves of 0."""
+        """Whether some rows are so small relative to others that they may be rounding errors of 0."""
         unit = coordinate_scale_by_numpy(self.M)
         for A in (self.A, self.of_positions, self.of_velocities):
             length = np.linalg.norm(A * unit, axis=1)

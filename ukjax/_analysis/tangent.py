@@ -1,23 +1,23 @@
 """Linearisation of the constrained motion on the tangent space of its constraints.
 
-**Deviations.** Beside the motion (q, v) moves another one, at the same times. Its deviation is δq = N(q) ξ and δv,
-where q̇ = N(q) v. With the constrained acceleration v̇ = a(t, q, v),
+**Deviations.** A neighbouring motion has the deviation δq = N(q) ξ, δv from the motion (q, v) at the same time, where
+q̇ = N(q) v. With the constrained acceleration v̇ = a(t, q, v),
 
     ξ̇ = δv + N⁺ (D(N v)[N ξ] − D(N ξ)[N v]),      δv̇ = a_q N ξ + a_v δv,
 
-where D f[w] is the derivative of a function of q along w. The bracket is 0 for v = q̇. For a body that turns it is
-ξ × v, and makes the equations those of the frame that turns with the body.
+where D f[w] is the derivative of a function of q along w. The bracket is 0 for v = q̇. For a body that turns it is ξ ×
+v. Then the equations are those of the frame that turns with the body.
 
 **Tangent space.** Both motions satisfy the constraints φ(t, q) = 0, and r(t, q, v) = 0, which are φ̇ = 0 and ψ = 0:
 
     G ξ = 0,      G_r ξ + A δv = 0,      G = φ_q N,      G_r = r_q N,      A = r_v.
 
 The deviation moves in this space, since the acceleration satisfies A v̇ = b. An equation in all coordinates would have
-more eigenvalues than the mechanism has: those of deviations that violate the constraints.
+additional eigenvalues, those of deviations that violate the constraints.
 
 **States.** The states x are some of the entries of ξ and δv, as many as the space has dimensions, and independent in
-it. W selects them, x = W (ξ, δv), and Z is the basis of the space with W Z = I. The entries of ξ that are no states
-follow from the others by the rows of G, and so do those of δv. With the Jacobian J of (ξ̇, δv̇),
+it. W selects them, x = W (ξ, δv), and Z is the basis of the space with W Z = I. The entries of ξ that are not states
+follow from the states by the rows of G; those of δv follow by the rows of G_r and A. With the Jacobian J of (ξ̇, δv̇),
 
     ẋ = W J Z x.
 
@@ -25,9 +25,9 @@ This is exact along any motion, since W is constant, and Z (t) gives the deviati
 
 **Derivatives.** W is constant also if a parameter changes, so that the entries of x do not change their meaning. Z is
 the solution of linear equations with a unique solution: its derivative is exact, to any order, where the ranks are
-constant. Of an orthonormal basis, from a singular value decomposition or from the eigenvectors of a projector, only the
-space would have a derivative. At constant rank the eigenvalues of W J Z are the same for any W. If W changes from one
-member of a batch to the next, the matrices change by a similarity transformation, and nothing else.
+constant. An orthonormal basis, from a singular value decomposition or from the eigenvectors of a projector, has no
+derivative; only its space has one. At constant rank the eigenvalues of W J Z are the same for any W. If W changes from
+one member of a batch to the next, the matrices change by a similarity transformation, and nothing else.
 """
 
 from collections.abc import Callable
@@ -152,7 +152,7 @@ def _turning(system, q, v):
 
 
 def _completed(A, chosen, free, rhs):
-    """The Y (n, k) with the rows ``free`` (p, k) at the indices ``chosen`` and A Y = ``rhs``; NaN if there is no one.
+    """The Y (n, k) with the rows ``free`` (p, k) at the indices ``chosen`` and A Y = ``rhs``; NaN if none exists.
 
     The rows of A (m, n) may be redundant. The columns that are not chosen have full rank, so that the QR factorisation
     of these has a derivative.

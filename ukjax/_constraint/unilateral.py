@@ -43,7 +43,7 @@ class NonsmoothRows(NamedTuple):
 
 
 class AbstractNonsmooth(eqx.Module):
-    """A constraint of which a mode says whether it acts: open or closed, sticking or slipping.
+    """A constraint whose mode determines whether it acts: open or closed, sticking or slipping.
 
     Subclasses define ``gaps``, ``slips`` or both, and may override ``rows`` where derivatives have a shorter form.
     """
@@ -125,8 +125,8 @@ class Unilateral(AbstractNonsmooth):
         Coefficient of friction μ ≥ 0: a number, or (m,). It needs ``slip``.
     static_friction
         Coefficient of friction where it sticks, at least ``friction``: a number, or (m,). Default: ``friction``. A
-        contact that sticks is released at \\|λ_t\\| = ``static_friction`` λ, and has ``friction`` as soon as it slips.
-        Impulses have the cone of ``friction``.
+        contact that sticks is released at \\|λ_t\\| = ``static_friction`` λ. As soon as it slips, ``friction`` applies.
+        Impulses obey the cone of ``friction``.
     slip
         Function ``slip(t, q, v)`` that returns the relative velocity along the surface, linear in v: (m,), or (m, 2)
         for contacts in space, where the cone is round.
@@ -195,10 +195,10 @@ class Unilateral(AbstractNonsmooth):
 
 
 class Coulomb(AbstractNonsmooth):
-    """Dry friction with a given largest force, which sticks: \\|f\\| ≤ ``limit``, opposite to the slip where it slips.
+    """Dry friction that sticks, with a given largest force: \\|f\\| ≤ ``limit``, opposite to the slip where it slips.
 
-    A sticking row is the constraint slip = 0, and its ideal force is the friction. It is released where that force
-    exceeds the limit.
+    A sticking row is the constraint slip = 0, and its ideal force is the friction force. The row is released when that
+    force exceeds the limit.
 
     Parameters
     ----------
@@ -209,7 +209,8 @@ class Coulomb(AbstractNonsmooth):
         Largest friction force [N, or N m for an angle] ≥ 0: a number, (m,), or a function ``limit(t, q, v)``.
     static
         Largest friction force where it sticks, at least ``limit``: a number, (m,), or a function ``static(t, q, v)``.
-        Default: ``limit``. The friction force is at most ``static`` until it slips, and ``limit`` as soon as it does.
+        Default: ``limit``. The friction force is at most ``static`` until the row slips, and ``limit`` as soon as it
+        slips.
     name
         Name of the friction in messages and tables: one for all rows, or one per row.
 
@@ -269,8 +270,8 @@ def as_static(argument: str, static: Numbers | None, name: str, sliding: Numbers
 
 
 def static_limit(argument: str, static: Numbers, name: str, sliding: Numbers) -> Array:
-    """Convert bounds of friction that sticks. Raises ``InputError`` where they are smaller than the ``sliding`` ones,
-    which the argument ``name`` has."""
+    """Convert bounds of friction that sticks. Raises ``InputError`` where they are smaller than the ``sliding`` bounds
+    of the argument ``name``."""
     value = as_numbers(argument, static, least=0, below=float("inf"))
     if is_concrete(value, sliding):
         below = np.asarray(sliding)

@@ -22,20 +22,20 @@ MAX_ROUNDS = 300
 """Largest number of rounds."""
 
 SWEEPS, MAX_NEWTON_STEPS, PROGRESS = 8, 30, 0.8
-"""Iterations per round. Sweeps converge by themselves, if slowly, and do not depend on the Newton steps. Newton steps
-start from the sweeps, and end when one does not reduce the residual to this share. Where a friction force is both at
-rest and the largest one, each step only halves the residual."""
+"""Iterations per round. Sweeps converge without Newton steps, but slowly. Newton steps start from the result of the
+sweeps. They end when a step does not reduce the residual to this share. Where friction is at rest and its force is the
+largest allowed, each step only halves the residual."""
 
 CYCLE = ((10, 1.5), (100, 1.8), (1, 1.0))
-"""ρ of the Newton steps and relaxation of the sweeps of a round. A local minimum of the error for one ρ is none for
-another; sweeps without over-relaxation do not diverge."""
+"""ρ of the Newton steps and relaxation of the sweeps of a round. A local minimum of the error for one ρ is not one for
+another ρ; sweeps without over-relaxation do not diverge."""
 
 DIVERGES = 8
-"""Relative error from which sweeps start again from the best forces."""
+"""Relative error above which sweeps start again from the best forces."""
 
 TOLERANCE, ENOUGH = 1024, 64e4
 """Errors, in units in the last place of the largest entry of c: iterations end below the first one, and below the
-second one if they make no progress any more."""
+second one if they make no more progress."""
 
 REGULARISATION, REFINEMENTS = 8, 4
 """Forces of redundant contacts are not unique. Equations are solved with this multiple of √eps added to the diagonal,
@@ -90,7 +90,7 @@ def solve_complementarity(
     layout: Layout,
     guess: Float[Array, " rows"] | None = None,
 ) -> tuple[Float[Array, " rows"], Float[Array, ""]]:
-    """The best forces x found, without derivatives, and the largest residual of their equations.
+    """The best forces x of the iterations, without derivatives, and the largest residual of their equations.
 
     The residual is relative to the largest entry of c and of the limits. See ``is_exact``. Iterations start from
     ``guess``, or from zero.
@@ -146,7 +146,7 @@ def solve_complementarity(
 
 
 def is_exact(error: Float[Array, ""]) -> Bool[Array, ""]:
-    """Whether the error of ``solve_complementarity`` is one of rounding: below 1.4e-10 in float64."""
+    """Whether the error of ``solve_complementarity`` is a rounding error: below 1.4e-10 in float64."""
     return error <= ENOUGH * jnp.finfo(error.dtype).eps
 
 
@@ -169,7 +169,7 @@ def _derivative(layout, primals, tangents):
 
 
 def _sweep(x, W, c, relaxation, cone, layout):
-    """Change the force of each gap, then of each friction force, as its own row demands (Gauss–Seidel)."""
+    """Change the force of each gap, then each friction force, to satisfy its own row (Gauss–Seidel)."""
 
     def push(i, x):
         force = jnp.maximum(x[i] - relaxation * (W[i] @ x + c[i]), 0)

@@ -1,4 +1,5 @@
-"""Search along a step for the first gap that closes, and for the first contact or friction force that lets go."""
+"""Search along a step for the first gap that closes, and for the first contact that opens or friction force that
+slips."""
 
 from collections.abc import Callable
 from typing import NamedTuple

@@ -9,7 +9,7 @@ from jaxtyping import Array, Bool, Float, Int
 from .mode import ContactMode
 
 MAX_IMPACTS = 256
-"""Largest number of impacts of a motion of which the instant and the impulses are stored."""
+"""Largest number of impacts per motion whose instant and impulses are stored."""
 
 
 class ContactHistory(eqx.Module):
@@ -31,12 +31,12 @@ class ContactHistory(eqx.Module):
     impulses
         Impulses of these impacts (256, rows) [N s, or N m s for an angle].
     impacts
-        Number of all impacts; 0 by time stepping, whose impulses are those of impacts and of contact forces together.
+        Number of all impacts. With time stepping it is 0: its impulses combine those of impacts and of contact forces.
     changes
         Number of all changes of the contact mode, impacts among them.
     grazing
         Whether a gap touched zero without speed: it closed, or nearly closed, where it was about to open again. The
-        motion has no derivative there. False by time stepping, whose derivative is that of its steps.
+        motion has no derivative there. False with time stepping, whose derivative is that of its steps.
     """
 
     closed: Bool[Array, "*batch samples gaps"]

@@ -80,8 +80,8 @@ class ContactForces(NamedTuple):
 def scaled_cone(
     contacts: ContactRows, response: Response, layout: Layout, active: Any, direction: Any, static: Any = False
 ) -> Cone:
-    """The cone of allowed forces for forces divided by ``response.scale``, that of ``static`` friction where it is
-    True."""
+    """The cone of allowed forces for forces divided by ``response.scale``; where ``static`` is True, that of static
+    friction."""
     normal, tangential = layout.split(response.scale)
     tangential = tangential[:, 0]
     friction, limit = contacts.friction, contacts.limit
@@ -158,7 +158,7 @@ def forces_in(mode: ContactMode, contacts: ContactRows, response: Response, layo
 class InContact(AbstractVariant):
     """The system ``plant`` in a contact mode: its Terms have the contact forces in c.
 
-    The control of the plant does not know the contact forces.
+    The control of the plant does not use the contact forces.
     """
 
     mode: ContactMode
@@ -189,8 +189,9 @@ class InContact(AbstractVariant):
 class EventValues(NamedTuple):
     """Values that are positive as long as a mode holds, gaps first, then friction forces.
 
-    An open gap: its distance. A closed gap: its force. Sticking friction: the distance of its force from the largest.
-    Slipping friction: its slip along the direction of the mode. ``rounding`` is the size of their rounding errors.
+    An open gap: its distance. A closed gap: its force. Sticking friction: the difference between its force and the
+    largest allowed. Slipping friction: its slip along the direction of the mode. ``rounding`` is the size of their
+    rounding errors.
     """
 
     value: Float[Array, " events"]

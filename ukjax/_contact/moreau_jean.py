@@ -4,7 +4,8 @@
 
 The impulses Λ of the step obey the complementarity of contact with the velocities at its end (J. J. Moreau 1988;
 Acary & Brogliato 2008, ch. 10). So any number of contacts may change within a step. Then q⁺ is projected onto the
-constraints and onto g ≥ 0, and v⁺ pays for the work of this shift, see ``push_out``. The order of convergence is 1.
+constraints and onto g ≥ 0, and v⁺ is reduced to balance the work of this shift, see ``push_out``. The method has order
+1.
 """
 
 from typing import NamedTuple
@@ -22,7 +23,7 @@ from .rows import Response, gaps, restitutions
 from .transition import NEAR, Setting, multipliers
 
 ACCEPTED = 1e-6
-"""Largest relative residual of the contact equations with which a motion goes on."""
+"""Largest relative residual of the contact equations with which a motion continues."""
 
 
 class MoreauJean(eqx.Module):
@@ -32,20 +33,20 @@ class MoreauJean(eqx.Module):
     impulses of all contacts and friction forces. Changes of contact within a step need no smaller step. A gap acts if,
     without contact forces, it would be closed at the middle or at the end of the step. So a body may come to rest with
     a gap of up to g dt². The order of convergence is 1; without contact it is 2 for forces that do not depend on
-    velocities. A motion stops where the best impulses found leave a residual above 1e-6 of the largest contact speed;
-    nearly all residuals are of rounding.
+    velocities. A motion stops where the best impulses leave a residual above 1e-6 of the largest contact speed; nearly
+    all residuals are rounding errors.
 
     Each step ends without penetration: positions are projected (Acary, Comput. Methods Appl. Mech. Eng. 256 (2013)
-    224), and the kinetic energy pays for what the projection would add. Without friction and with one coefficient of
-    restitution, impacts add no energy, and with restitution 1 they keep it. Errors of the smooth motion remain, and of
-    order m (g dt)² where a contact opens and closes within one step. The law of impact itself may increase the energy,
-    with friction or with different coefficients of restitution (Kane).
+    224), and the energy that the projection would add is taken from the kinetic energy. Without friction and with one
+    coefficient of restitution, impacts add no energy, and with restitution 1 they conserve it. Errors of the smooth
+    motion remain, and errors of order m (g dt)² where a contact opens and closes within one step. The law of impact
+    itself may increase the energy, with friction or with different coefficients of restitution (Kane).
 
-    Without it, ``simulate`` ends its steps where a contact changes, which is exact but slower where many contacts
-    change. A derivative of a motion with rebounds is that of the discrete steps: the instants of impacts have no
-    derivative in it, so it does not converge to the derivative of the motion. Use the default for such derivatives.
-    Moreau, in: Nonsmooth Mechanics and Applications, CISM 302 (1988); Jean, Comput. Methods Appl. Mech. Eng.
-    177 (1999) 235.
+    Without ``MoreauJean``, ``simulate`` ends its steps where a contact changes. This is exact, but slower if many
+    contacts change. A derivative of a motion with rebounds is that of the discrete steps: the instants of impacts have
+    no derivative in it, so it does not converge to the derivative of the motion. Use the default for such derivatives.
+    Moreau, in: Nonsmooth Mechanics and Applications, CISM 302 (1988); Jean, Comput. Methods Appl. Mech. Eng. 177 (1999)
+    235.
     """
 
 
@@ -59,7 +60,7 @@ class Shifted(NamedTuple):
     rate
         Rates of the rows (rows,).
     lost
-        The energy that the impulses on gaps have dissipated, less what the projection has used of it.
+        The energy that the impulses on gaps have dissipated, minus the part that the projection has used.
     """
 
     q: Float[Array, " nq"]
@@ -116,7 +117,7 @@ def moreau_jean_step(
     end = moved(kinematic_map, middle, v + h * response.acceleration, h / 2)
     nearest = jnp.minimum(contacts.gap, gaps(setting.system.nonsmooth, t + h, end))
     active = jax.lax.stop_gradient(nearest <= NEAR * setting.gap_rounding)
-    # An approach that is not faster than what the forces cause within two steps is no impact: the contact rests.
+    # An approach is not an impact if it is no faster than the forces cause within two steps: the contact rests.
     is_impact = -before > 2 * jnp.abs(free - before)
     rebound = jnp.where(is_impact, restitutions(setting.system.nonsmooth, t, q) * before, 0)
     s = response.scale
@@ -133,7 +134,7 @@ def moreau_jean_step(
         sticks = norm(sliding) <= 1e3 * rounding(c.dtype) * jnp.max(jnp.abs(c), initial=0)
         return may_stick & sticks, (cone, scaled, is_exact(error) | (error <= ACCEPTED))
 
-    # What slips at the end of the step under the bounds of static friction has those of sliding.
+    # Contacts that slip at the end of the step under the bounds of static friction get the bounds of sliding.
     may_stick = jnp.ones(layout.groups, bool)
     _, solutions = jax.lax.scan(solve, may_stick, length=2 if layout.has_static else 1)
     cone, scaled, solved = jax.tree.map(lambda x: x[-1], solutions)
@@ -186,8 +187,8 @@ def push_out(setting: Setting, t: Array, state: Shifted, response: Response, pul
     """One Newton iteration towards the nearest q with g ≥ 0, in the metric of M: negative gaps are set to zero,
     unless all of them are rounding errors.
 
-    The work of the shift against the forces comes out of the energy that the impulses of the step have dissipated, then
-    out of the kinetic energy along the shift: the step adds no energy.
+    The work of the shift against the forces is taken from the energy that the impulses of the step have dissipated,
+    then from the kinetic energy along the shift. So the step adds no energy.
 
     ``response`` and ``pull`` may be those of a state nearby.
     """

@@ -21,7 +21,7 @@ class Layout(NamedTuple):
     """Numbers of contact rows: ``gaps`` normal rows, then ``groups`` friction forces of ``dim`` components each.
 
     ``normal_of`` is the gap whose contact force limits each friction force, −1 for a given limit. ``has_static`` is
-    whether a bound of friction is another one where it sticks.
+    whether some bound of friction differs while it sticks.
     """
 
     gaps: int

@@ -18,10 +18,11 @@ RESTING_EXPONENT = 0.7
 accumulated, and the contact stays closed."""
 
 SHORTEST_FLIGHT = 8
-"""Nor have speeds after which the contact would close again within this multiple of the rounding error of the time."""
+"""Speeds have no rebound either if the contact would close again within this multiple of the rounding error of the
+time."""
 
 SETTLING = 2
-"""Newton iterations of the drift correction. After a step the first one leaves an error that is squared."""
+"""Newton iterations of the drift correction. After a step, the first iteration squares the error."""
 
 GAIN = 1e-9
 """An impact increases the energy if its work is positive by more than this share of the size of its terms."""
@@ -158,8 +159,8 @@ def transition(
     First the impact: Newton's law for all closed gaps at once. Then the contact forces just after the instant decide
     which gaps stay closed, and which friction forces stick. Both are complementarity problems, solved in one loop of
     two iterations, so that they are compiled once. With static friction there is a third: the forces after the friction
-    that cannot stick has its bound of sliding. ``released`` marks closed gaps and sticking friction forces whose
-    event this is: they open, or slip. ``derivatives``: the impact has derivatives.
+    that cannot stick has its bound of sliding. ``released`` marks the closed gaps and sticking friction forces that
+    open or slip at this instant. ``derivatives``: the impact has derivatives.
     """
     layout, system = setting.layout, setting.system
     normal_size, slip_size = layout.split(setting.rate_size)
@@ -230,10 +231,10 @@ def transition(
 
 
 def _gains_energy(impulse, before, W):
-    """Whether the work Λ·(u⁻ + u⁺)/2 of the impulses is positive, for the rates u of the rows.
+    """Whether the work Λ·(u⁻ + u⁺)/2 of the impulses is positive, with the rates u of the rows.
 
-    Newton's law with friction, or with different coefficients of restitution, can do so: T. R. Kane & D. A. Levinson,
-    Dynamics: Theory and Applications (1985), sec. 5.8.
+    Newton's law with friction, or with different coefficients of restitution, can increase the energy: T. R. Kane & D.
+    A. Levinson, Dynamics: Theory and Applications (1985), sec. 5.8.
     """
     impulse, before, W = jax.lax.stop_gradient((impulse, before, W))
     work, size = impulse * (before + W @ impulse / 2), jnp.abs(impulse) * (jnp.abs(before) + jnp.abs(W @ impulse))
@@ -241,9 +242,9 @@ def _gains_energy(impulse, before, W):
 
 
 def _has_several(forces, closed, accelerates, layout):
-    """Whether a sliding contact opens although a force could keep it closed as well.
+    """Whether a sliding contact opens although a force could also keep it closed.
 
-    Its acceleration by a unit of its own force, with its friction, is then negative.
+    Then a unit of the contact force, with its friction, causes a negative acceleration of the gap.
     """
     i = np.asarray(layout.normal_of, int)
     sliding = np.flatnonzero(i >= 0)
@@ -281,7 +282,7 @@ class Forces(NamedTuple):
 
 
 def directions_along(mode: ContactMode, contacts: ContactRows, layout: Layout) -> ContactMode:
-    """The mode with the direction of each slip as it is now."""
+    """The mode with the present direction of each slip."""
     direction = jax.lax.stop_gradient(unit(layout.split(contacts.rate)[1]))
     turning = mode.slipping()[:, None] & (direction != 0)
     return mode._replace(direction=jnp.where(turning, direction, mode.direction))

@@ -31,7 +31,7 @@ UNREACHED = 1e-6
 """Tolerance for the unreachable part of a task, relative to the terms of the task."""
 
 FEASIBLE_ROUNDINGS = 64
-"""An unreachable part below so many roundings of the terms it is computed from is set to zero."""
+"""An unreachable part is set to zero below this many roundings of the terms from which it is computed."""
 
 
 def passive_mobility(model: Callable[..., Terms], t: Array, q: Float[Array, " nq"], v: Float[Array, " n"]) -> Mobility:

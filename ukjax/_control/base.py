@@ -45,7 +45,7 @@ class MotorForce(eqx.Module):
     force
         Force or torque of each motor before its gear (p,) [N or N m].
     saturated
-        Whether the input or the force of each motor is beyond its limits, and held by them (p,).
+        Whether the input or the force of each motor is beyond its limits, and is reduced to them (p,).
     too_fast
         Whether the rate of each motor's coordinate is larger than its speed limit (p,).
     """
@@ -144,7 +144,7 @@ class AbstractControl(eqx.Module):
     def motor_force(
         self, t: Array, q: Float[Array, " nq"], v: Float[Array, " n"], u: Float[Array, " p"]
     ) -> MotorForce | None:
-        """Return the forces of the motors for the inputs u, or None if the actuators have no limits of their own."""
+        """Return the forces of the motors for the inputs u, or None if the control does not compute such forces."""
         return None
 
 

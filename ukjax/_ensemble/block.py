@@ -40,11 +40,11 @@ PADDING_MEMBERS = 8
 Addresses that are a power of two apart map to the same cache sets."""
 
 MOTION_ARRAYS, ENDING_ARRAYS = ("q", "v"), ("result", "steps", "last_t", "over")
-"""Names of the arrays kept for each member: the motion (unless ``keep`` is a function), and those that are always
-kept."""
+"""Names of the arrays stored for each member: the motion (unless ``keep`` is a function), and those that are always
+stored."""
 
 EVENT_ARRAYS = "event_t", "event_counts"
-"""Names of the arrays that are also kept for each member with events."""
+"""Names of the arrays that are also stored for each member with events."""
 
 RETRY_BATCH, SEARCH_BATCH = 136, 16
 """Batch sizes: members that are simulated again with another linear solver, and members whose start is searched for
@@ -52,7 +52,7 @@ by ``project_by_search``."""
 
 
 class Task(eqx.Module):
-    """What to compute for every member.
+    """The computation for every member.
 
     The swept numbers of a member are the columns of its row in an array (members, p).
 
@@ -74,7 +74,7 @@ class Task(eqx.Module):
     start_of : callable or None
         ``start_of(model, q0, v0) -> (q0, v0)``, applied before the projection.
     keep : {"samples", "end", "all"} or callable
-        What to keep of each motion.
+        The part of each motion that is stored.
     size : int
         Members per block, padding included.
     """
@@ -111,7 +111,7 @@ class Task(eqx.Module):
 def run_block(
     task: Task, numbers: Float[np.ndarray, "some p"], q0: Float[np.ndarray, "some nq"], v0: Float[np.ndarray, "some n"]
 ) -> dict[str, np.ndarray]:
-    """Simulate the members of one block, at most ``task.size``. Returns the kept arrays by name, (members, ...)."""
+    """Simulate the members of one block, at most ``task.size``. Returns the stored arrays by name, (members, ...)."""
     members = len(numbers)
     padded = _padded(task, numbers, q0, v0)
     samples = _simulated(task, *_initial_states(task, members, *padded))
@@ -194,7 +194,7 @@ def _padded(task, *arrays):
 
 
 def _initial_states(task, members, numbers, q0, v0) -> tuple[InitialState, Bool[np.ndarray, " members"]]:
-    """The initial states of the members, and whether each one has it. Rows from ``members`` on are padding."""
+    """The initial states of the members, and whether each member has one. Rows from ``members`` on are padding."""
     method = task.problem.method
     fast_path = method.fast_path()
     fast = method if fast_path is None else fast_path
@@ -301,7 +301,7 @@ def kept_arrays(
     held: Array | None = None,
     events: EventHistory | None = None,
 ) -> Any:
-    """The arrays kept of one motion besides q, v and its end, name -> array."""
+    """The arrays stored for one motion besides q, v and its end, name -> array."""
     model, method = plant_of(task.model_of(numbers)), task.problem.method
     motion = Trajectory(t, q, v, result, steps, last, model, method, contacts=contacts, held=held, events=events)
     if task.keep == "all":

@@ -23,11 +23,11 @@ EVENT_ATTRIBUTES = {
 }
 
 RESERVED = "time", "member", "coordinate", "unit", "direction", "direction_unit", "event", "swept"
-"""Names of dimensions and of their labels, which no swept number and no kept array may have."""
+"""Names of dimensions and of their labels, which no swept number and no stored array may have."""
 
 
 def times_of(metadata: dict[str, Any]) -> Float[np.ndarray, " samples"]:
-    """Times of the samples that are kept of each member."""
+    """Times of the samples that are stored for each member."""
     ts = np.asarray(metadata["times"])
     return ts[-1:] if metadata["keep"] == "end" else ts
 

@@ -83,8 +83,8 @@ def export(
         fixed. Default: none.
     q0, v0 : array_like, shape (n,), optional
         Example of a start. Default: that of the mechanism. The program is made for the redundant constraints at this
-        start; a motion that reaches a configuration where other constraints are redundant ends there, with a result
-        that says so.
+        start; a motion that reaches a configuration where other constraints are redundant ends there, with its own
+        result code.
     derivatives : bool, optional
         Whether reverse-mode differentiation through the simulator is possible. This needs ``dt``. Default: False.
     drift, dt, rtol, atol, method, max_steps : optional
@@ -185,7 +185,7 @@ def export(
 
 
 def _provenance(plan, names, derivatives) -> dict[str, Any]:
-    """What determines the simulator: versions, model, parameters and options, with a fingerprint of them."""
+    """Everything that determines the simulator: versions, model, parameters and options, with a fingerprint of them."""
     fingerprint = fingerprint_of(plan, "export")
     unused = ("over", "members", "combine", "seed", "keep", "fix_swept", "event", "block")
     used = {name: value for name, value in fingerprint.items() if name not in unused}
@@ -229,7 +229,7 @@ class Simulator(eqx.Module):
 
     @property
     def provenance(self) -> dict[str, Any]:
-        """Versions of ukjax and JAX, model, parameters, options, and a fingerprint of all these."""
+        """Versions of ukjax and JAX, model, parameters, options, and a fingerprint of them."""
         return json.loads(self.about)
 
     @property
@@ -306,14 +306,14 @@ def load_simulator(path: str | os.PathLike) -> Simulator:
     Raises
     ------
     InputError
-        If the file holds no simulator, or has a format that this version does not read.
+        If the file contains no simulator, or has a format that this version does not read.
 
     Warns
     -----
     UserWarning
-        If this version of ukjax computes other numbers than the one that wrote the file, or if the file was written
-        by a newer JAX than this one. JAX supports the latter for a few weeks only. Newer versions of JAX read a file
-        for at least half a year.
+        If this version of ukjax computes other numbers than the version that wrote the file, or if the file was written
+        by a newer version of JAX. JAX supports the latter for a few weeks only. Newer versions of JAX read a file for
+        at least half a year.
 
     Examples
     --------

@@ -35,8 +35,8 @@ class Failure(NamedTuple):
 class Ensemble:
     """The result of ``ensemble``: swept numbers, motions, and how each member ended.
 
-    Arrays of a stored ensemble are read from its folder when they are first accessed. ``found[name]`` is what was kept
-    under that name, for any of ``names``. The first axis of every array is the member.
+    Arrays of a stored ensemble are read from its folder when they are first accessed. ``found[name]`` is the array that
+    was stored under that name, for any of ``names``. The first axis of every array is the member.
 
     Attributes
     ----------
@@ -73,11 +73,11 @@ class Ensemble:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Names of the arrays that were kept of each member, for ``found[name]``."""
+        """Names of the arrays that were stored for each member, for ``found[name]``."""
         return tuple(name for name in self._first if name != "over")
 
     def __getitem__(self, name: str) -> np.ndarray:
-        """The array that was kept under ``name``, or a swept number, shape (members, ...).
+        """The array that was stored under ``name``, or a swept number, shape (members, ...).
 
         Members that are not computed yet are NaN in arrays of floats, -1 in ``result`` and 0 in other integers.
         Raises ``InputError`` for an unknown name, or if the array does not fit into memory: read parts of it by
@@ -103,8 +103,8 @@ class Ensemble:
     def q(self) -> Float[np.ndarray, "members samples nq"]:
         """Coordinates, shape (members, samples, nq), in the units of ``coordinates``.
 
-        NaN at samples that a member did not reach. With an ``event`` that ends the motion there is one more sample than
-        times: the instant of that event, or the last time again.
+        NaN at samples that a member did not reach. With an ``event`` that ends the motion, there is one more sample
+        than there are times: the instant of that event, or the last time again.
         """
         return self["q"]
 
@@ -198,7 +198,7 @@ class Ensemble:
     def ends(self) -> Float[np.ndarray, "members nq"]:
         """Coordinates at the end of each motion, shape (members, nq), in the units of ``coordinates``.
 
-        NaN for members that failed or are not computed yet. Raises ``InputError`` if q was not kept.
+        NaN for members that failed or are not computed yet. Raises ``InputError`` if q was not stored.
         """
         self._check_name("q")
         ends = np.full((self.members, len(self.coordinates)), np.nan)
@@ -211,8 +211,8 @@ class Ensemble:
 
         ``"model"``, its name; ``"members"``, ``"done"``, ``"finished"`` and ``"failed"``, numbers of members;
         ``"reasons"``, the number of members by reason. ``"over"``, ``"ends"`` and ``"kept"`` have seven quantiles of
-        each swept number, of each coordinate at the end, and of each number that was kept: minimum, 5 %, 25 %, median,
-        75 %, 95 % and maximum, in the unit of that number; None if no value is finite.
+        each swept number, of each coordinate at the end, and of each stored number: minimum, 5 %, 25 %, median, 75 %,
+        95 % and maximum, in the unit of that number; None if no value is finite.
         """
         result = self.result
         counts = {
@@ -294,12 +294,12 @@ def open_ensemble(store: str | os.PathLike) -> Ensemble:
     Returns
     -------
     Ensemble
-        The members that are there when it is opened.
+        The members that are in the folder when it is opened.
 
     Raises
     ------
     InputError
-        If the folder holds no ensemble.
+        If the folder contains no ensemble.
     ImportError
         If it is a Zarr group and the package zarr is missing.
 

@@ -38,7 +38,7 @@ from .over import Over
 from .shards import FINGERPRINT
 
 MIN_BLOCK, MAX_BLOCK_CPU = 128, 1024  # members per block on a CPU; their data fit into a core's caches
-MAX_BLOCK_ACCELERATOR = 65_536  # members per block on other devices, which process as many at once
+MAX_BLOCK_ACCELERATOR = 65_536  # members per block on other devices, which process this many at once
 BLOCK_BYTES = 2**28
 """Largest size of the samples of a block [bytes]."""
 
@@ -57,7 +57,7 @@ class Plan(NamedTuple):
     Attributes
     ----------
     task : Task
-        What to compute for every member.
+        The computation for every member.
     over : Over
         The swept numbers.
     q0, v0 : array, shape (n,) or (members, n)
@@ -70,9 +70,9 @@ class Plan(NamedTuple):
     block, chunk : int
         Members per block and per chunk.
     numbers : int
-        Numbers that are kept of each member.
+        Number of stored numbers per member.
     names : tuple of str
-        Names of the arrays that are kept of each member.
+        Names of the arrays that are stored for each member.
     """
 
     task: Task
@@ -236,7 +236,7 @@ def _chunk(chunk, block, numbers, members):
 
 
 def _numbers_kept(task, swept, q, v) -> tuple[int, tuple[str, ...]]:
-    """The number of numbers kept of each member, and the names of the arrays kept besides q, v and its end."""
+    """The number of stored numbers per member, and the names of the arrays stored besides q, v and its end."""
     size, samples = q.size + v.size, task.problem.ts.size + task.problem.may_end
     end_size = 4 + swept + 2 * len(all_events(task.problem))
     if task.keep == "end":
@@ -263,7 +263,7 @@ def _no_events(problem, q, v):
 
 
 def check_names(plan: Plan) -> None:
-    """Raise ``InputError`` if two of the swept numbers, kept arrays and reserved names have the same name."""
+    """Raise ``InputError`` if two of the swept numbers, stored arrays and reserved names have the same name."""
     reserved = (*MOTION_ARRAYS, *ENDING_ARRAYS, *EVENT_ARRAYS, *RESERVED, FINGERPRINT)
     returned = () if isinstance(plan.task.keep, str) else plan.names
     for name in returned:
@@ -331,7 +331,7 @@ def metadata_of(plan: Plan) -> dict[str, Any]:
 
 
 def fingerprint_of(plan: Plan, purpose: str) -> dict[str, Any]:
-    """``metadata_of(plan)`` and everything else that determines the members, to tell whether two ensembles are equal.
+    """``metadata_of(plan)`` and everything else that determines the members, to compare two ensembles.
 
     Raises ``InputError`` if a function of the user cannot be compared; the message names the argument ``purpose``.
     """

@@ -57,16 +57,16 @@ def ensemble(
 
     Each member is the motion of the system with its own parameters and initial conditions. A member has the same
     result, bit for bit, for every ``chunk`` and ``executor``, on one kind of device. A member that fails has its time
-    and reason in the result, and NaN at the samples that it did not reach. It changes no other member.
+    and reason in the result, and NaN at the samples that it did not reach. Other members do not change.
 
     Parameters
     ----------
     system : AbstractSystem or callable
         The model, as in ``simulate``.
     over : dict
-        What is swept: the name of a number, and its values. A name is that of a parameter (``"m2"``, ``"ma[0]"``,
-        ``"control.P"``), of a coordinate at the start (``"theta"`` or ``"q1"``) or of its rate (``"dtheta"`` or
-        ``"dq1"``). Values are in the unit of that number, and are given as
+        The swept numbers: names and values. A name is that of a parameter (``"m2"``, ``"ma[0]"``, ``"control.P"``), of
+        a coordinate at the start (``"theta"`` or ``"q1"``) or of its rate (``"dtheta"`` or ``"dq1"``). Values are in
+        the unit of that number, and are given as
 
         - ``Grid(low, high, count)``: equally spaced values;
         - a sequence or array of numbers: these values;
@@ -77,8 +77,8 @@ def ensemble(
     ts : array_like, shape (samples,)
         Times of the samples [s]. Each motion starts at ``ts[0]``.
     q0, v0 : array_like, shape (n,) or (members, n), optional
-        Initial coordinates and velocities, before the swept ones are put in. Default: those of the mechanism with
-        the parameters of the member. They are then projected onto the constraints, unless ``drift="none"``.
+        Initial coordinates and velocities, before the swept entries are set. Default: those of the mechanism with the
+        parameters of the member. They are then projected onto the constraints, unless ``drift="none"``.
     combine : {"grid", "each", "random", "sobol"}, optional
         How the values of several numbers are combined.
 
@@ -95,10 +95,10 @@ def ensemble(
         ``start_of(model, q0, v0) -> (q0, v0)`` changes the start of a member before the projection, for coordinates
         that depend on the swept numbers.
     fix_swept : bool, optional
-        Whether the projection keeps swept coordinates and velocities as they are, and changes the others only.
-        Default: False, the nearest point on the constraints, where swept coordinates may change.
+        Whether the projection changes only coordinates and velocities that are not swept. Default: False, the nearest
+        point on the constraints, where swept coordinates may change.
     keep : {"samples", "end", "all"} or callable, optional
-        What is kept of each motion.
+        The part of each motion that is stored.
 
         - ``"samples"``: q and v at all times. This is the default.
         - ``"end"``: q and v at the end.
@@ -107,7 +107,7 @@ def ensemble(
           Names in the dictionary differ from those that are swept and from those of ``Ensemble``.
     store : path, optional
         Folder for the result, written chunk by chunk: a Zarr 3 group if the name ends in ``.zarr`` (needs the package
-        zarr), else NumPy archives. Default: the result is kept in memory. If the folder exists, only missing members
+        zarr), else NumPy archives. Default: the result is in memory only. If the folder exists, only missing members
         are computed. See Notes.
     chunk : int, optional
         Members that are computed and written together. Default: as many as fit easily into memory, and for an
@@ -124,8 +124,8 @@ def ensemble(
     event : Event, callable, or list of these, optional
         As in ``simulate``: each member ends at its own event, or continues after its ``reset``. ``event_t`` and
         ``event_counts`` of the result, shape (members, events), are the time of the first occurrence of each event and
-        the number of occurrences. Both are always kept. All instants are in ``motion.events``, for a function given as
-        ``keep``; an event that alone ends the motion is at ``motion.last``.
+        the number of occurrences. Both are always stored. All instants are in ``motion.events``, for a function given
+        as ``keep``. A single event that ends the motion is at ``motion.last``.
     progress : bool, optional
         Whether to show the memory per chunk, a progress bar and the number of failures on stderr. Default: False.
         The memory per chunk is also logged by ``logging.getLogger("ukjax")`` at level INFO.
@@ -133,25 +133,25 @@ def ensemble(
     Returns
     -------
     Ensemble
-        The swept numbers, what was kept, and how each member ended. If other processes have not finished their
-        shares, it has the members that are there, and a warning is logged.
+        The swept numbers, the stored arrays, and how each member ended. If other processes have not finished their
+        shares, it has the members computed so far, and a warning is logged.
 
     Raises
     ------
     InputError
-        For bad input, before anything is computed. Also if ``store`` holds another ensemble; the message names the
+        For bad input, before anything is computed. Also if ``store`` contains another ensemble; the message names the
         first difference.
     ImportError
         If a package is missing.
     OSError
-        If the store cannot be written any more, for instance because the disk is full. The chunks in it are intact,
-        and the same call resumes.
+        If the store can no longer be written, for instance because the disk is full. The chunks in it are intact, and
+        the same call resumes.
 
     Notes
     -----
     A store is resumed only by the same ensemble: model, functions, numbers, options, draws, and versions of ukjax and
     JAX are compared. Functions are compared by the operations that JAX traces them to. A function that
-    ``jax.pure_callback`` calls is compared by its code and by the values that it holds.
+    ``jax.pure_callback`` calls is compared by its code and by the values to which it refers.
 
     Examples
     --------
@@ -223,7 +223,7 @@ def _shares(plan, chunk, rank, world) -> list[tuple[int, int]]:
     """The members that this rank computes, in chunks.
 
     The shares of the ranks are counted in chunks of the store (``chunk``), which is the same for all ranks. The memory
-    of this machine determines ``plan.chunk`` only, the members that are computed together.
+    of this machine determines only ``plan.chunk``, the number of members that are computed together.
     """
     if world == 1:
         return plan.chunks()

@@ -25,8 +25,8 @@ Write = Callable[[int, int, dict[str, np.ndarray]], None]
 class AbstractShards(abc.ABC):
     """The files of one folder.
 
-    ``chunk_is_fixed`` says whether all files must have as many members as the first. The argument ``manifest``
-    describes the ensemble of the folder. Methods raise ``InputError`` for files that do not belong to it.
+    ``chunk_is_fixed`` is whether all files must have as many members as the first. The argument ``manifest`` describes
+    the ensemble of the folder. Methods raise ``InputError`` for files that do not belong to it.
     """
 
     chunk_is_fixed: bool

@@ -1,7 +1,7 @@
 """A folder that stores an ensemble: a manifest ``ensemble.json``, and files for each computed chunk.
 
 Every file is written atomically, and its name contains its range of members, so the list of files is the only record of
-the progress. A folder has one writer at a time; if several processes share the work, one for each rank. The suffix of
+the progress. A folder has one writer at a time, or one for each rank if several processes share the work. The suffix of
 its name determines the format: a Zarr group for ``.zarr``, else NumPy archives.
 """
 
@@ -29,8 +29,7 @@ class Store:
     """The folder ``path`` of an ensemble.
 
     ``chunk`` is the number of members per file with which the store was created, None if it does not exist yet; the
-    shares of several ranks are counted in such chunks. ``chunk_is_fixed`` says whether every file must have that
-    number.
+    shares of several ranks are counted in such chunks. ``chunk_is_fixed`` is whether every file must have that number.
     """
 
     def __init__(self, path: Any):

@@ -23,7 +23,7 @@ Chunk = tuple[int, int]
 Arrays = dict[str, np.ndarray]
 
 MAX_SUBMITTED = 64
-"""Most tasks that are submitted at a time to an executor with an unknown number of workers."""
+"""Largest number of tasks submitted at a time to an executor with an unknown number of workers."""
 
 
 def check_executor(executor: Any) -> None:

@@ -94,7 +94,8 @@ class ZarrShards(AbstractShards):
         pending: dict[int, list[tuple[int, dict[str, np.ndarray]]]] = {}
 
         def write(first, last, arrays):
-            # A chunk that was halved for lack of memory comes in parts. It is written when all of them are there.
+            # A chunk that was halved for lack of memory is computed in parts. It is written when all parts are
+            # computed.
             shard = first // size
             parts = pending.setdefault(shard, [])
             parts.append((first, arrays))

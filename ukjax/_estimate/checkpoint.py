@@ -37,7 +37,7 @@ class Checkpoint:
             raise InputError(f"checkpoint {str(path)!r} cannot be written: {error.strerror}") from None
 
     def keep(self, values: Float[np.ndarray, " p"], starts: Float[np.ndarray, "segments k"]) -> None:
-        """Write the state; replaces that in the file."""
+        """Write the state, and replace the state in the file."""
         names = list(self.parameters.names)
         state = {"names": names, "values": values.tolist(), "starts": starts.tolist()}
         write_json(self.path, state | {"fit": self.fingerprint})
@@ -81,7 +81,8 @@ class Checkpoint:
 def fingerprint_of(
     prediction: Prediction, experiments: Sequence[Experiment], options: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Fingerprint of all that determines the minimum: the model, its first guess, the records and the ``options``."""
+    """Fingerprint of everything that determines the minimum: the model, its first guess, the records and the
+    ``options``."""
     parameters, dtype = prediction.parameters, jnp.result_type(float)
     shape = lambda *size: jax.ShapeDtypeStruct(size, dtype)
     bounds = {

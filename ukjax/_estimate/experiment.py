@@ -22,15 +22,15 @@ class Experiment(eqx.Module):
     y : array_like, shape (samples, outputs) or (samples,)
         Measured outputs, in the units of ``observe`` in ``fit``.
     start : tuple of array_like, or array_like, shape (k,) or (samples, k)
-        Guess of the state at ``t[0]``: (q0, v0), or the numbers z, shape (k,), from which ``state`` of ``fit`` makes
-        it. If the record is cut into segments: one row for every sample.
+        Guess of the state at ``t[0]``: (q0, v0), or the numbers z, shape (k,), from which ``state`` of ``fit`` computes
+        it. If the record is cut into segments, one row for every sample.
     sigma : float or array_like, shape (outputs,) or (samples, outputs), optional
         Standard deviation of the noise, in the units of y. Default: ``fit`` estimates it for each output.
     measured : array_like of bool, shape (samples, outputs), optional
         False where a value is missing. Default: no value is missing.
     setting : dict, optional
-        Values of fields of the model that are particular to this experiment, name -> array: a payload, or the record of
-        a torque. A record may have one row per sample.
+        Values of fields of the model for this experiment only, name -> array: a payload, or the record of a torque. A
+        record may have one row per sample.
 
     Attributes
     ----------

@@ -72,14 +72,14 @@ def fit(
     state : callable, optional
         ``state(model, z, t) -> (q0, v0)`` returns the start for the numbers z, shape (k,), of ``Experiment.start``.
         Default: z is (q0, v0), projected onto the constraints. v0 may contain the values of the first-order states of a
-        control, which otherwise begin with their initial values.
+        control; without them, these states begin with their initial values.
     fit_starts : bool, optional
         Whether the starts are estimated too. Default: True.
     bounds : dict, optional
         name -> (lower, upper), each None for no bound; or name -> None for no bounds. Default: a positive parameter
         stays positive.
     dt : float, optional
-        Longest time step [s]. Default: the step begins at the distance of the samples and is halved until its error
+        Longest time step [s]. Default: the step begins at the distance of the samples. It is halved until its error
         moves no estimate, and no combination of estimates, by more than 0.05 standard errors.
     drift : {"none", "projection"}, optional
         As in ``simulate``. Default: "none"; over one segment there is hardly any drift.
@@ -203,8 +203,8 @@ def fit(
 def _least_squares(problem, loss, most_evaluations):
     """Solve the least-squares problem: (unknowns, number of evaluations, whether it converged).
 
-    The solution is repeated while its residuals change the weights of outputs with unknown noise, or while the time
-    steps are too long for it.
+    The solution is repeated as long as its residuals change the weights of outputs with unknown noise, or the time
+    steps are too long.
     """
     unknowns, evaluations, rounds, scale = problem.first(), 0, 0, problem.step_scale()
     while True:

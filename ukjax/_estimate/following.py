@@ -1,4 +1,4 @@
-"""``following_cost``: the default cost of ``tune``, how well a motion follows its task."""
+"""``following_cost``: the default cost of ``tune``, the deviation of a motion from its task."""
 
 from collections.abc import Callable
 

@@ -1,7 +1,6 @@
-"""Which parameters, or combinations of them, the data determine.
-
-The singular value decomposition of the sensitivities J separates the directions that change the outputs by more than
-the noise from the others. The reduced echelon form of the former gives the combinations.
+"""Parameters, and combinations of parameters, that the data determine. The singular value decomposition of the
+sensitivities J separates the directions that change the outputs by more than the noise from the others. The reduced
+echelon form of the former gives the combinations.
 """
 
 from collections.abc import Mapping
@@ -24,7 +23,7 @@ EXPONENT_TOLERANCE = 1e-3
 class Combination(NamedTuple):
     """A combination of parameters θ that the data determine: a sum  Σ cᵢ θᵢ  or a product  Π θᵢ^cᵢ.
 
-    It is a product if the parameters affect the outputs by their ratios only. ``str`` returns the formula.
+    The combination is a product if the parameters affect the outputs only by their ratios. ``str`` returns the formula.
 
     Attributes
     ----------
@@ -76,7 +75,7 @@ class Combination(NamedTuple):
 
 
 class Identifiability(NamedTuple):
-    """Which parameters the data determine, and how accurately.
+    """The parameters that the data determine, and their accuracy.
 
     Attributes
     ----------
@@ -91,7 +90,7 @@ class Identifiability(NamedTuple):
     errors : array, shape (p,)
         Standard errors of the estimates, infinite for parameters that are not determined.
     determined : array of bool, shape (p,)
-        Whether the data determine each parameter alone.
+        Whether the data determine each parameter, not only a combination.
     combinations : tuple of Combination
         The ``rank`` combinations that the data determine; some may be single parameters.
     """

@@ -20,10 +20,11 @@ RICHARDSON = 16 / 15
 """Ratio of the error of a method of order 4 to the change when its steps are halved: 2⁴ / (2⁴ − 1)."""
 
 PATIENCE = 5
-"""Halvings without a smaller error after which halving stops: rounding, chaos, or a motion that ends early."""
+"""Number of halvings without a smaller error, after which halving stops. The cause is rounding, chaos, or a motion that
+ends early."""
 
 MOST_STEPS = 1_000_000
-"""Largest number of steps of all records together to which automatic halving leads."""
+"""Largest number of steps, in all records together, in automatic halving."""
 
 
 class Integration(NamedTuple):

@@ -24,7 +24,7 @@ from .spread import WEIGHT_TOLERANCE, leverage, standard_deviations
 UNIT_RATIO = 300.0  # ratio of measured to predicted outputs that suggests different units
 FTOL = 1e-6  # relative change of the sum of squares; far below the effect of noise
 SIZE_NEAR_0 = 1000.0
-"""Size of an unbounded parameter with a value near 0, in units of the standard error that it would have alone.
+"""Size of an unbounded parameter with a value near 0, in units of its standard error if it were the only unknown.
 Identifiability is computed for changes relative to these sizes."""
 
 
@@ -138,8 +138,7 @@ class Problem:
     def step_scale(self) -> Float[np.ndarray, " unknowns"]:
         """Scale of each unknown in the first steps of a search, 1 for most.
 
-        An unbounded parameter with first guess 0 has no size of its own; its scale is the change that would explain all
-        residuals.
+        An unbounded parameter with first guess 0 has no size. Its scale is the change that would explain all residuals.
         """
         unknowns, parameters = self.first(), self.prediction.parameters
         r, J, *_ = self._evaluate(unknowns)

@@ -30,8 +30,8 @@ Model = Callable[..., Terms]
 CoordinatesOf = Callable[[Any, Array], Array]
 
 RIDGE = 1e-7
-"""Ridge regularisation, relative to the largest singular value: it keeps directions that the data do not determine at
-the first guess."""
+"""Ridge regularisation, relative to the largest singular value. Directions that the data do not determine stay at the
+first guess."""
 
 LINEARITY_TOLERANCE = 1e-8
 """Largest relative change of the derivative with respect to a parameter that counts as linear."""
@@ -99,8 +99,8 @@ def regress(
     cutoff : float
         Cutoff frequency [Hz] of the low-pass filter for s and for the equations.
     coordinates_of : callable, optional
-        ``coordinates_of(model, s) -> q``, the coordinates (n,) of the model for the measured ones; J = ∂q/∂s. Default:
-        q = s, and J is the projection I − A⁺A onto the velocities that the constraints allow.
+        ``coordinates_of(model, s) -> q``, the coordinates (n,) of the model for the measured coordinates s; J = ∂q/∂s.
+        Default: q = s, and J is the projection I − A⁺A onto the velocities that the constraints allow.
     bounds : dict, optional
         As in ``fit``. Default: a positive parameter stays positive.
 
@@ -118,9 +118,9 @@ def regress(
 
     Notes
     -----
-    s passes through a Butterworth filter, forwards and backwards so that it has no delay. Rates and accelerations are
-    those of a spline through the result. The equations pass through the same filter. Each coordinate is weighted by the
-    residual of its equation.
+    s passes through a Butterworth filter, forwards and backwards, so that there is no delay. Rates and accelerations
+    are those of a spline through the result. The equations pass through the same filter. Each coordinate is weighted by
+    the residual of its equation.
 
     Noise in the records causes a small bias. The estimates are a first guess for ``fit``; with recorded torques they
     can be final.

@@ -16,10 +16,10 @@ from .integration import Integration
 from .misfit import misfit
 
 MIN_PROBABILITY = 1e-6
-"""Probability (two-sided) of χ² below which sigma is doubted."""
+"""Probability (two-sided) of χ² below which a sigma gives a warning."""
 
 MIN_LOG_RATIO = 0.3
-"""Smallest |log(residuals / sigma)| for which sigma is doubted."""
+"""Smallest |log(residuals / sigma)| for which a sigma gives a warning."""
 
 MIN_SHOWN_SHIFT = 1e-3
 """Shift in standard errors below which the table shows "nothing" instead of a number."""
@@ -217,7 +217,7 @@ def table(names: tuple[str, ...], values: Float[np.ndarray, " p"], known: Identi
 
 
 def estimates(names: tuple[str, ...], values: Float[np.ndarray, " p"], known: Identifiability) -> dict[str, Any]:
-    """Estimates and identifiability as a dictionary that JSON can store; None for what is not determined."""
+    """Estimates and identifiability as a dictionary that JSON can store; None for values that are not determined."""
     return {
         "parameters": {
             name: {"estimate": float(value), "error": number_or_none(error)}

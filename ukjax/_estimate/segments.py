@@ -181,7 +181,7 @@ def _times(experiments, segment):
 def _predict_with_fallback(prediction, x, z, ts, step_counts, setting, by_starts):
     """Simulate with the fast-path solver, and again with the requested one where that fails.
 
-    NaN where the parameters that a search tries give a mass matrix that no body can have.
+    The result is NaN if a search tries parameters for which the mass matrix is invalid.
     """
     x, batch = jnp.asarray(x), (z, ts, step_counts, setting)
 

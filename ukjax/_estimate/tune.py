@@ -91,8 +91,8 @@ def tune(
     ts : array_like, shape (samples,)
         Times of the samples [s].
     dt : float, optional
-        Longest time step [s]. Default: it begins at a quarter of the distance of the samples, and is shortened, with
-        the search resumed, until half of it changes the tuned cost by less than 2 %.
+        Longest time step [s]. Default: the step begins at a quarter of the distance of the samples. It is shortened,
+        and the search is resumed, until half the step changes the tuned cost by less than 2 %.
     cost : callable, optional
         ``cost(motion) -> float`` for the ``Trajectory`` of one start, such as
         ``lambda motion: jnp.mean(motion.q[:, 0] ** 2)``. Default: ``following_cost(effort)``.
@@ -100,7 +100,7 @@ def tune(
         Weight of the force in the default cost. Default: 0.
     settings : dict, optional
         Values of other fields of the model that differ between starts, name -> array (starts, ...): for example
-        payloads, since a gain that suits one may not suit another.
+        payloads, since a gain that suits one payload may not suit another.
     held_out : tuple of array_like, optional
         Further starts (q0, v0), on which the result is evaluated but not tuned.
     start_of : callable, optional
@@ -139,8 +139,8 @@ def tune(
     Notes
     -----
     The search is SciPy's quasi-Newton method L-BFGS-B with exact derivatives in forward mode, which suits a few
-    parameters. ``Tuned.dt`` and ``Tuned.cost_error`` report the time step and its effect. A ``dt`` that is given is not
-    checked, since another step has to be compiled again.
+    parameters. ``Tuned.dt`` and ``Tuned.cost_error`` report the time step and its effect. The effect of a given ``dt``
+    is not checked, since another step has to be compiled again.
     """
     check_function("model", model, "t, q, v")
     parameters = Parameters.of(model, free, bounds)
@@ -272,8 +272,8 @@ def _compiled(cost_of_motion, method):
 
     @eqx.filter_jit
     def evaluate(method, model, x, starts, settings):
-        # A cost uses few of the quantities at the samples. A loop over impacts must see the direction of jacfwd when it
-        # is traced, since its program for reverse mode has no derivative in forward mode.
+        # A cost uses few of the quantities at the samples. A loop over impacts must be traced with the direction of
+        # jacfwd, since its program for reverse mode has no derivative in forward mode.
         has_impacts = bool(nonsmooth_of(model))
         cost_at = cost_of_motion if has_impacts else without_unused(cost_of_motion)
 

@@ -1,4 +1,4 @@
-"""Which arguments the results of a function depend on."""
+"""Dependence of the results of a function on its arguments."""
 
 from collections.abc import Callable
 from typing import Any

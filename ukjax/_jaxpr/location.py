@@ -1,4 +1,4 @@
-"""The line of source code that an operation of a jaxpr comes from."""
+"""The line of source code from which an operation of a jaxpr was traced."""
 
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -25,7 +25,7 @@ class SourceLocation(NamedTuple):
 
 
 def location_of(equation: Any) -> SourceLocation | None:
-    """The line that wrote an ``equation`` of a jaxpr, if JAX knows it."""
+    """The line from which an ``equation`` of a jaxpr was traced, if JAX has recorded it."""
     traceback = equation.source_info.traceback
     for frame in traceback.frames if traceback is not None else ():
         if not frame.file_name.startswith(INFRASTRUCTURE):

@@ -1,4 +1,4 @@
-"""What JAX is tracing, and which values it knows."""
+"""Queries of JAX's traces: which arrays are traced, and which values are known."""
 
 import itertools
 from typing import Any
@@ -14,7 +14,7 @@ from .._flatten import Flat, ask_all
 _number = jax.jit(lambda: jnp.zeros(()))
 _count = itertools.count()
 _number_of_settings = jax.jit(lambda: next(_count))
-"""JAX traces it again where other settings are in force, so that each of them has its own number."""
+"""JAX traces this function again for other settings, so that each setting has its own number."""
 
 
 def is_traced(x: Any) -> bool:

@@ -20,7 +20,7 @@ MOVING = frozenset(
 def branch_cost_ratio(jaxpr: ClosedJaxpr) -> float:
     """Operations of a function with all branches, divided by its operations with the usual branches only.
 
-    Structural zeros are counted as other numbers, in both.
+    Structural zeros are counted like other numbers in both.
     """
     usual, every = (_operations(jaxpr.jaxpr, only_usual, {}) for only_usual in (True, False))
     return every / max(1, usual)
@@ -29,8 +29,8 @@ def branch_cost_ratio(jaxpr: ClosedJaxpr) -> float:
 def _operations(jaxpr: Jaxpr, only_usual: bool, memo: dict[Jaxpr, int]) -> int:
     """Count scalar operations.
 
-    A loop of known length counts as often as it runs, other loops count once. With ``only_usual``, a ``rare_cond``
-    counts as its usual branch; otherwise a conditional counts as the sum of its branches.
+    The operations of a loop of known length are multiplied by that length; other loops count once. With ``only_usual``,
+    a ``rare_cond`` counts as its usual branch; otherwise a conditional counts as the sum of its branches.
     """
     if jaxpr in memo:
         return memo[jaxpr]

@@ -1,4 +1,4 @@
-"""Trace functions of pytrees to jaxprs and evaluate these in another way."""
+"""Trace functions of pytrees to jaxprs, and evaluate the jaxprs in another way."""
 
 import functools
 from collections.abc import Callable, Sequence

@@ -1,4 +1,4 @@
-"""Functions that usually run once: evaluated by NumPy, and compiled only if they are called again and again."""
+"""Functions that usually run once: evaluated by NumPy, and compiled only if they are called repeatedly."""
 
 import threading
 from collections.abc import Callable, Sequence
@@ -15,13 +15,13 @@ from .unroll.evaluator import evaluate
 from .unsupported import Unsupported
 
 MAX_EVALUATIONS = 2
-"""Calls that are evaluated by NumPy. XLA compiles a function in the time of about ten evaluations."""
+"""Number of calls that are evaluated by NumPy. XLA compiles a function in the time of about ten evaluations."""
 
 
 def jit_if_repeated(function: Callable) -> Program:
     """``function`` of pytrees: the first calls are evaluated by NumPy, later ones are compiled without optimisation.
 
-    It is for checks and decisions at a start or an end. Results of the two ways differ by rounding; so it is not for
+    It is for checks and decisions at a start or an end. The results of both differ by rounding, so do not use it for
     numbers that are returned to the user.
     """
     return RepeatedProgram(function, UNOPTIMISED)

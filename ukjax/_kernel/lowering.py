@@ -45,7 +45,7 @@ MAX_UNPACKED_SIZE = 512
 
 
 class Target(NamedTuple):
-    """What differs between the processors for which kernels are compiled.
+    """Settings that depend on the processor for which kernels are compiled.
 
     Attributes
     ----------

@@ -32,11 +32,11 @@ is compiled again."""
 def per_member(function: Callable, strict: bool = False) -> Callable:
     """Compile a function of one member as one kernel for batches; values and derivatives stay the same.
 
-    Use it inside ``jit``, as in ``jax.jit(jax.vmap(uk.per_member(f)))``. Called outside, it compiles itself by the
-    rules of ``jax.jit``. ``function`` is traced once for all arguments of equal structure, shapes and types, so a
-    global or a field of an object that it reads keeps the value it had then. Python numbers among the arguments are
-    constants: each value compiles a program of its own. Call ``per_member`` once and reuse the result: its compiled
-    programs are dropped with it.
+    Use it inside ``jit``, as in ``jax.jit(jax.vmap(uk.per_member(f)))``. Outside ``jit`` it is compiled by the rules of
+    ``jax.jit``. ``function`` is traced once for all arguments of equal structure, shapes and types, so a global
+    variable or a field of an object that it reads keeps the value of that time. Python numbers among the arguments are
+    constants: a separate program is compiled for each value. Call ``per_member`` once and reuse the result: the
+    compiled programs are dropped together with the result.
 
     On a CPU, LLVM compiles ``function`` to machine code as one kernel. The kernel serves one member and batches of any
     size, computes several members with each instruction (SIMD), and divides large batches among the cores. It may
@@ -101,8 +101,8 @@ def per_member(function: Callable, strict: bool = False) -> Callable:
         )
         return structure, results
 
-    # ``jit`` keeps its traces and programs in its own caches for as long as the function that it was given exists;
-    # ``jax.clear_caches`` empties them. With inline=True, an enclosing program contains no call.
+    # ``jit`` keeps its traces and programs in its own caches as long as its function exists; ``jax.clear_caches``
+    # empties them. With inline=True, an enclosing program contains no call.
     programs = LRUCache(MAX_PROGRAMS_PER_FUNCTION)
     compiled_for = lambda static: programs.of(static, lambda: jax.jit(functools.partial(bind, static), inline=True))
 

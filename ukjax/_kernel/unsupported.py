@@ -1,4 +1,4 @@
-"""Report functions that cannot be compiled as one kernel, with the line of the model that is the cause.
+"""Report functions that cannot be compiled as one kernel, and the line of the model that is the cause.
 
 Such a function is executed by ``jax.vmap``, which is many times slower. A warning is given once per line and
 primitive. With ``strict`` it is an error.
@@ -31,14 +31,15 @@ class Unsupported(Exception):
     """An operation that cannot be part of a kernel, such as a solver of LAPACK.
 
     primitive: its name in JAX; None for an argument of the function.
-    location: the line that wrote it, if JAX knows it.
+    location: the line of the operation, if JAX has recorded it.
     """
 
     primitive: str | None = None
     location: SourceLocation | None = None
 
     def add_location(self, equation: Any) -> None:
-        """Record the ``equation`` of a jaxpr that is the cause. Called first for the innermost one, which is kept."""
+        """Record the ``equation`` of a jaxpr that is the cause. Called first for the innermost equation; later calls
+        only set missing values."""
         self.primitive = self.primitive or equation.primitive.name
         self.location = self.location or location_of(equation)
 

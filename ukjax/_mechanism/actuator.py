@@ -15,14 +15,14 @@ from ..joints import AbstractActing
 class Actuator(NamedTuple):
     """A motor on a joint of a mechanism.
 
-    An actuator is a record: it exerts no force by itself. ``Mechanism.motors`` makes a control of the actuators of a
+    An actuator is a record: alone it exerts no force. ``Mechanism.motors`` makes a control of the actuators of a
     mechanism, with an input u for each. With the joint's coordinate x, the motor has the angle or length l = ``gear`` x
     and the force
 
         f = (g₀ + g₁ l + g₂ l̇) u + b₀ + b₁ l + b₂ l̇,
 
-    first with u, then with f moved to the nearest value within its limits. The generalised force ``gear`` f acts along
-    x. These are the laws of ``motor``, ``position``, ``velocity``, ``damper`` and ``general`` in MuJoCo.
+    where u, and then f, is moved to the nearest value within its limits. The generalised force ``gear`` f acts along x.
+    These are the laws of ``motor``, ``position``, ``velocity``, ``damper`` and ``general`` in MuJoCo.
 
     Parameters
     ----------
@@ -41,7 +41,7 @@ class Actuator(NamedTuple):
     bias : tuple of float
         (b₀, b₁, b₂).
     speed_limit : float, optional
-        Largest rate of the coordinate for which the motor is made [rad/s or m/s]. It changes no force; see
+        Largest rate of the coordinate for which the motor is designed [rad/s or m/s]. It does not change a force; see
         ``Trajectory.motors``.
     """
 
@@ -72,7 +72,7 @@ class Actuator(NamedTuple):
         Returns
         -------
         Actuator
-            The motor, whose input u is the angle or length l that is wanted.
+            The motor, whose input u is the desired angle or length l.
         """
         return cls(name, joint, gain=kp, bias=(0.0, -kp, -kv), **more)
 
@@ -92,7 +92,7 @@ class Actuator(NamedTuple):
         Returns
         -------
         Actuator
-            The motor, whose input u is the rate l̇ that is wanted.
+            The motor, whose input u is the desired rate l̇.
         """
         return cls(name, joint, gain=kv, bias=(0.0, 0.0, -kv), **more)
 
@@ -102,7 +102,7 @@ class Actuator(NamedTuple):
         return gain if gain.ndim else np.array([gain, 0.0, 0.0])
 
     def input_unit(self, unit: str) -> str:
-        """The unit of u, if ``unit`` is that of the coordinate: that of a force, a position or a rate; else empty."""
+        """The unit of u for a coordinate with this ``unit``: that of a force, a position or a rate; else empty."""
         gain, bias = self.gains(), np.asarray(self.bias, float)
         if np.any(gain[1:]):
             return ""

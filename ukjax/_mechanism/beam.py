@@ -17,7 +17,7 @@ from .._rotation import as_vector
 from .named import is_reserved
 
 MOST_MODES, MOST_AXIAL = 20, 8
-"""Limits of the numbers of shapes. Up to them the integrals are exact to rounding."""
+"""Largest numbers of shapes, for which the integrals are exact to rounding."""
 
 POINTS = 96
 """Number of Gauss points. Products of two of the highest modes have 40 half waves and are integrated to rounding."""
@@ -195,6 +195,6 @@ def _fractions(nodes):
 
 
 def check_node_name(what: str, name: Any) -> None:
-    """Raise ``InputError`` for a name that cannot stand behind the point in ``"rod.end"``."""
+    """Raise ``InputError`` for a name that cannot follow the point in ``"rod.end"``."""
     if not isinstance(name, str) or not name.isidentifier() or is_reserved(name):
         raise InputError(f"{what} must have names of letters, digits and _ that begin with a letter, got {name!r}")

@@ -1,9 +1,10 @@
 """Relative pose and motion of the two bodies of each connection, and the derivatives with respect to coordinates.
 
 The residual of a loop, the length of a spring and the slip of a wheel are functions of the pose of the child's joint
-frame in the parent's joint frame only. Their derivatives with respect to this pose are few. Those with respect to
-coordinates follow from the joints on the paths from the last common ancestor of both bodies to each of them. All
-vectors are expressed relative to this ancestor, so that its motion does not affect the result, not even by rounding.
+frame in the parent's joint frame only. They have few derivatives with respect to this pose. The derivatives with
+respect to coordinates follow from the joints on the paths from the last common ancestor of both bodies to each body.
+All vectors are expressed relative to this ancestor, so that its motion does not affect the result, not even by
+rounding.
 """
 
 import functools

@@ -23,7 +23,7 @@ from .tree import Tree
 class ClosingCoordinate(NamedTuple):
     """Coordinate ``index`` of a ``joint`` that closes a loop.
 
-    If ``turns`` is True, it is an angle that is known only modulo 2π.
+    If ``turns`` is True, the coordinate is an angle that is known only modulo 2π.
     """
 
     joint: str

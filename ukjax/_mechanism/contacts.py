@@ -28,7 +28,7 @@ from .turning import kinematic_map_of
 
 
 class Pair(AbstractConnection):
-    """The two shapes of a contact as a connection: that of a on the child, that of b on the parent.
+    """The two shapes of a contact as a connection: shape a on the child, shape b on the parent.
 
     Without the names of bodies, pairs that differ only in numbers are alike.
     """
@@ -115,7 +115,7 @@ class BodyContacts(AbstractNonsmooth):
         return NonsmoothRows(found.value, *of_gaps, *of_slips)
 
     def points(self, t: Array, q: Float[Array, " nq"]) -> Float[Array, "m 3"]:
-        """Where the shapes touch, or would touch, in space [m]."""
+        """The points at which the shapes touch, or would touch, in space [m]."""
         positions = placed(self.joints, self.tree, t, q)
         b = self._bodies()[:, 1]
         in_space = lambda pair, R, p, axes, origin: origin + touching(pair.a, pair.b, R, p).point @ axes.T
@@ -133,7 +133,7 @@ class BodyContacts(AbstractNonsmooth):
         return self._for_each_pair(in_space, *self._poses(t, q), axes)
 
     def _rows_of_pairs(self, with_slip) -> tuple[np.ndarray, np.ndarray]:
-        """Indices (m,) of the gaps and (groups, 2) of the slips, of rows that are in the order of the pairs."""
+        """Indices (m,) of the gaps and (groups, 2) of the slips among the rows in the order of the pairs."""
         normal, tangential, first = [], [], 0
         for contact in self.contacts:
             k = contact.points

@@ -130,8 +130,8 @@ class TreeDynamics(AbstractDynamics):
     def _rigid_body_terms(self, t, q, v):
         """The entries of M at ``_pairs``, and Q, for the columns of the links, and the motion.
 
-        Springs, dampers, armatures and friction are not included, and of a flexible body only what it would be with
-        its present deformation as a rigid body.
+        Springs, dampers, armatures and friction are not included. A flexible body counts as a rigid body with its
+        present deformation.
         """
         motion, owners = moving(self.joints, self.tree, t, q, v), order(self.tree).owners
         inertias = BodyInertias.of(self.bodies, self.tree, motion.bodies, q)

@@ -211,7 +211,7 @@ class Elements(eqx.Module):
         return force if damping is None else force - damping * motion.rate
 
     def _stretch(self, names, motion):
-        """The deflection of each spring from its rest, with one entry per velocity.
+        """The deflection of each spring from its rest position, with one entry per velocity.
 
         For a quaternion it is the rotation vector from the attitude at rest, or 0 if the joint has no spring.
         """
@@ -256,7 +256,7 @@ class Elements(eqx.Module):
     def _values(self, field, names, default=None):
         """The values of a field, one per velocity of these joints.
 
-        Joints whose field is None get the default, or 0. The result is None if no joint has a value and there is no
+        Joints whose field is None have the default, or 0. The result is None if no joint has a value and there is no
         default.
         """
         values = [(getattr(self.joints[name], field), len(self.joints[name].velocities)) for name in names]

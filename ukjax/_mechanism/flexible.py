@@ -123,10 +123,10 @@ class FlexibleBody(eqx.Module):
         modes : int
             Number of bending modes in each of these directions, at most 20.
         ends : {"pinned", "cantilever", "free"}
-            Mode shapes, and by them the frame. "pinned": sin(kπx/L), the x axis of the frame goes through both ends.
-            "cantilever": the modes of a clamped beam, the frame moves with the start. "free": those of a free beam,
-            the x axis is the mean line of the beam, which is no point of its material: connect the joints of a free
-            beam to nodes such as ``"rod.start"``, since forces on the frame do not bend it. A coordinate is the
+            Mode shapes, which also define the frame. "pinned": sin(kπx/L); the x axis of the frame passes through both
+            ends. "cantilever": the modes of a clamped beam; the frame moves with the start. "free": the modes of a free
+            beam; the x axis is the mean line of the beam, which is not a line of its material. Connect the joints of a
+            free beam to nodes such as ``"rod.start"``, since forces on the frame do not bend it. A coordinate is the
             amplitude of the sine, the deflection of the end, or that of the start.
         axial : int
             Number m of axial coordinates, at most 8: displacements at x = L/m, 2L/m, ..., L, with a polynomial of
@@ -140,10 +140,10 @@ class FlexibleBody(eqx.Module):
             Moments of inertia of the cross sections per length, about x, y and z [kg m]. They act on the rotation of
             the frame alone. A beam that may turn about its own axis needs the first.
         nodes : dict of str to float, optional
-            Nodes beside ``start`` and ``end``: name and fraction x/L, from 0 to 1.
+            Nodes in addition to ``start`` and ``end``: name and fraction x/L, from 0 to 1.
         stretching : bool
-            Whether a deflection w draws points towards the start by ∫ w'²/2 dx, which is of second order. A beam that
-            spins becomes stiffer by it; without it, the beam becomes softer, which is wrong at fast rotation.
+            Whether a deflection w moves points towards the start by ∫ w'²/2 dx, which is of second order. This makes a
+            spinning beam stiffer. Without it the beam becomes softer, which is wrong at fast rotation.
 
         Returns
         -------
@@ -293,7 +293,7 @@ class FlexibleBody(eqx.Module):
         Raises
         ------
         InputError
-            If the file is no ``.npz`` file, or an array is missing, unknown or wrong.
+            If the file is not an ``.npz`` file, or an array is missing, unknown or wrong.
         """
         path = as_path(path)
         try:

@@ -12,7 +12,7 @@ from .tree import Tree
 
 
 class JointLimits(eqx.Module):
-    """The coordinates (k,) of the joints with limits, of which each has one, as a function of t and q.
+    """The coordinates (k,) of the joints with limits, one per joint, as a function of t and q.
 
     An angle that is known modulo 2π is moved to the turn nearest to the middle of its limits.
     """

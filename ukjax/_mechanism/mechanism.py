@@ -60,7 +60,7 @@ class Mechanism(AbstractMechanism):
         joints = {"motor": Revolute("ground", "crank", axis="y"), "pin": Revolute("crank", "rod", at=(0.1, 0, 0)), ...}
 
     The joints are processed in order. The first joint that reaches a body attaches it to the tree, and the
-    coordinates of this joint become coordinates of the mechanism. A joint between two bodies that are attached already
+    coordinates of this joint become coordinates of the mechanism. A joint between two bodies that are already attached
     closes a loop and contributes rows of A. A body without a joint floats.
 
     Attitudes are unit quaternions. Their velocities are angular velocities about fixed axes, q̇ = N(q) v, so that
@@ -89,7 +89,7 @@ class Mechanism(AbstractMechanism):
     contacts : iterable of Contact
         Contacts of the bodies, of ``ukjax.contacts``.
     actuators : iterable of Actuator
-        Records of the motors. They exert no force by themselves; see ``motors``.
+        Records of the motors. Alone they exert no force; see ``motors``.
     title : str
         Title of figures.
 
@@ -187,7 +187,7 @@ class Mechanism(AbstractMechanism):
 
     @cached_unless_tracing
     def nonsmooth(self) -> tuple[AbstractNonsmooth, ...]:
-        """Stops and sticking friction of the joints, contacts of the bodies, and those of additional constraints."""
+        """Stops and sticking friction of the joints, contacts of the bodies, and contacts of additional constraints."""
         contacts = contacts_of(self.contacts, self.all_joints, self.tree)
         return (*stops_and_friction(self.all_joints, self.tree), *contacts, *self.further_nonsmooth)
 
@@ -415,8 +415,8 @@ class Mechanism(AbstractMechanism):
         -------
         (6, n)
             Rows 0 to 2: velocity of the point [m/s]; rows 3 to 5: angular velocity of the body [rad/s], along the axes
-            of space, for a unit of each velocity. It is what Pinocchio calls the frame Jacobian in
-            ``LOCAL_WORLD_ALIGNED`` axes.
+            of space, for a unit of each velocity. Pinocchio calls it the frame Jacobian in ``LOCAL_WORLD_ALIGNED``
+            axes.
 
         Raises
         ------
@@ -425,7 +425,7 @@ class Mechanism(AbstractMechanism):
 
         Notes
         -----
-        v need not satisfy the constraints of closed loops. The velocities that do are null vectors of A.
+        v need not satisfy the constraints of closed loops. Velocities that satisfy them are null vectors of A.
         """
         names = [link.body for link in self.tree.links]
         if body not in names:
@@ -466,7 +466,7 @@ class Mechanism(AbstractMechanism):
         -------
         Momentum
             ``linear`` (3,) [kg m/s], and ``angular`` (3,) [kg m²/s] about the centre of mass, along the axes of space.
-            They are what Pinocchio calls the centroidal momentum.
+            Pinocchio calls them the centroidal momentum.
         """
         t, q, v = state_of(as_float(t), self._as_q(q), v, self.kinematic_map)
         return _momentum(self.dynamics, t, q, v)
@@ -480,9 +480,9 @@ class Mechanism(AbstractMechanism):
 
         A mechanism with redundant constraints, such as a door on two hinges, does not determine all reactions: the load
         of each joint depends on the stiffness of the parts. The sums of the forces and of the moments of all joints on
-        a body are unique, and so are the components that ``Reaction`` marks as unique. The others are those of the
-        reactions that minimise Σ |force|² + |moment|²/L² over all joints, where L² is the mean square distance of the
-        joints and centres of mass from their centroid. They are the same in joint and in absolute coordinates.
+        a body are unique, and so are the components that ``Reaction`` marks as unique. The other components are those
+        of the reactions that minimise Σ |force|² + |moment|²/L² over all joints, where L² is the mean square distance
+        of the joints and centres of mass from their centroid. All are the same in joint and in absolute coordinates.
 
         Parameters
         ----------
@@ -491,8 +491,8 @@ class Mechanism(AbstractMechanism):
         q : (nq,)
             Coordinates.
         v : (n,)
-            Velocities; for a control with states also (v, s) of shape (n + k,), otherwise the states have the initial
-            values of the control.
+            Velocities. For a control with states, (v, s) of shape (n + k,) is allowed; without s, the states have the
+            initial values of the control.
 
         Returns
         -------
@@ -581,15 +581,15 @@ class Mechanism(AbstractMechanism):
         """Consistent initial coordinates and velocities: all loops are closed and the velocities are admissible.
 
         The search begins at rest in the reference pose: 0 for angles and lengths, or the ``reference`` of a joint.
-        Flexible bodies are undeformed, unless ``positions`` or ``velocities`` name their modal coordinates. Warns if
-        such a state does not exist, and all modal coordinates are adapted.
+        Flexible bodies are undeformed, unless ``positions`` or ``velocities`` name their modal coordinates. If no such
+        state exists, all modal coordinates are adapted, with a warning.
 
         Parameters
         ----------
         positions : dict of str to float, optional
-            Prescribed values of coordinates by name; the others are adapted to them. Coordinates of joints that close
-            loops, or that are constraints in absolute coordinates, have the names that they would have in the
-            mechanism.
+            Prescribed values of coordinates by name; the other coordinates are adapted to them. Coordinates of joints
+            that close loops, or that are constraints in absolute coordinates, have the names that they would have in
+            the mechanism.
         velocities : dict of str to float, optional
             Prescribed time derivatives by the same names, or angular velocities by their names in
             ``Mechanism.velocities``.
@@ -753,7 +753,7 @@ class Mechanism(AbstractMechanism):
         return tuple(lines)
 
     def contact_points(self, t: ScalarLike, q: Float[Array, " nq"]) -> Float[Array, "gaps 3"]:
-        """Where each gap closes, in space [m]: NaN for stops and for other gaps that have no place."""
+        """The point at which each gap closes, in space [m]; NaN for stops and other gaps without a point."""
         time, points = as_float(t), []
         for each in self.nonsmooth:
             count = jax.eval_shape(each.gaps, time, q).shape[0]

@@ -1,4 +1,4 @@
-"""How a mesh is drawn: as a surface with few triangles, and as lines.
+"""Drawing of a mesh: as a surface with few triangles, and as lines.
 
 The lines are cross sections along its longest axis, and one across each of the other axes.
 """
@@ -22,11 +22,11 @@ LINES_PER_CUT, MAX_POINTS_PER_LINE = 2, 40
 """Number of lines kept per cut, longest first, so that only the outside is drawn; and points kept per line."""
 
 MAX_TRIANGLES = 3000
-"""Triangles by which a mesh is drawn; of a mesh with more, vertices that are near each other are joined."""
+"""Largest number of triangles of a drawn mesh; in a larger mesh, vertices that are near each other are joined."""
 
 
 class Drawing(NamedTuple):
-    """How a mesh is drawn.
+    """The drawing of a mesh.
 
     Attributes
     ----------
@@ -44,7 +44,7 @@ class Drawing(NamedTuple):
 
 
 def mesh_drawing(path: str) -> Drawing:
-    """How the mesh of a file is drawn. A file is read again only after it has changed."""
+    """The drawing of the mesh in a file. A file is read again only after it has changed."""
     file = Path(path)
     if not file.is_file():
         return Drawing(reason="does not exist")

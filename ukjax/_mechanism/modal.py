@@ -1,4 +1,4 @@
-"""What the deformation of flexible bodies adds to the dynamics of a tree of rigid bodies.
+"""Terms that the deformation of flexible bodies adds to the dynamics of a tree of rigid bodies.
 
 With its present deformation, a flexible body counts as a rigid body: mass, centre and inertia are those of
 ``FlexibleBody.rigid``. This file has the rest: the inertial forces of the motion relative to the frame, and the forces

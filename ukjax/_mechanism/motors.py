@@ -39,8 +39,8 @@ class Motors(AbstractControl):
 
         Q = B f,    f = limited((g₀ + g₁ l + g₂ l̇) limited(u) + b₀ + b₁ l + b₂ l̇),
 
-    with a column of B = ``actuators(t, q)`` (n, p) for each motor, that of its joint times its gear ratio. What is
-    limited is the nearest value within its limits. Derivatives by what a limit holds are 0.
+    with a column of B = ``actuators(t, q)`` (n, p) for each motor, that of its joint times its gear ratio. ``limited``
+    moves a value to the nearest one within its limits. Derivatives by a limited value are 0.
 
     Attributes
     ----------
@@ -53,7 +53,7 @@ class Motors(AbstractControl):
     input_limits, force_limits
         Lower and upper limits of u and f (p, 2), infinite where there is none.
     speed_limits
-        Largest rates of x for which the motors are made (p,), infinite where none is known.
+        Largest rates of x for which the motors are designed (p,), infinite where none is known.
     coordinates
         Coordinates of the joints.
     inputs
@@ -90,7 +90,7 @@ class Motors(AbstractControl):
             units.append(actuator.input_unit(coordinates[0][1]))
         names = tuple(actuator.name for actuator in actuators)
         joint_names = tuple(actuator.joint for actuator in actuators)
-        # The coordinates of joints that carry bodies are entries of q, so that nothing of the joints is needed.
+        # The coordinates of joints that carry bodies are entries of q, so that the joints are not needed.
         needed = joints if any(tree.link_of_joint(name) is None for name in joint_names) else Named((), ())
         numbers = lambda values: as_float(np.array(list(values), float))
         limits = lambda value: (-np.inf, np.inf) if value is None else value

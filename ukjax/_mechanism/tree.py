@@ -74,7 +74,7 @@ class Counted(NamedTuple):
     """A ``joint`` that closes a loop and whose angles must be known beyond half a turn.
 
     Its ``size`` coordinates are coordinates of the mechanism from index ``first_of_q`` on, after all others.
-    They have no velocities of their own.
+    They have no additional velocities.
     """
 
     joint: str
@@ -145,8 +145,8 @@ def spanning_tree(
     The joints are processed in order: each carries the body that is not carried yet, or closes a loop. A body that is
     not connected to the ground floats, with the joint type ``floating``. With ``absolute`` all bodies float.
 
-    ``deflections`` has, for each flexible body, the joints that carry its nodes. With the body all its nodes are
-    reached, and with a node the body and the other nodes.
+    ``deflections`` has, for each flexible body, the joints that carry its nodes. A joint that reaches the body also
+    reaches all its nodes; one that reaches a node also reaches the body and the other nodes.
     """
     links: list[Link] = []
     reached, remaining = {GROUND}, dict(joints) if not absolute else {}

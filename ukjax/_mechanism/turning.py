@@ -52,21 +52,21 @@ class QuaternionMap(AbstractKinematicMap):
     def settled(self, q: Float[Array, " nq"]) -> Float[Array, " nq"]:
         """Return q with turn-counted coordinates recomputed from the poses of the bodies.
 
-        Integration of their rates leaves them only near to these values.
+        After integration of their rates they are only near these values.
         """
         if self.counted is None:
             return q
         return q.at[self.tree.counted[0].first_of_q :].set(self.counted(jnp.zeros((), q.dtype), q))
 
     def nearest(self, q: Float[Array, " nq"], reference: Float[Array, " nq"]) -> Float[Array, " nq"]:
-        """Return q with the sign of each quaternion that is nearest to that of ``reference``."""
+        """Return q with the sign of each quaternion chosen so that it is nearest to that of ``reference``."""
         for i, _ in self.places:
             u = q[i : i + 4]
             q = q.at[i : i + 4].set(jnp.where(u @ reference[i : i + 4] < 0, -u, u))
         return q
 
     def flow(self, q: Float[Array, " nq"], x: Float[Array, " n"]) -> Float[Array, " nq"] | None:
-        """The point to which q̇ = N(q) x leads from q in unit time; None if turns are counted along the way."""
+        """The solution of q̇ = N(q) x after unit time, with the start q; None if turns are counted."""
         return self._of_links(q, x, jnp.add, turned_quaternions) if self.counted is None else None
 
     def _link_rates(self, q, v):

@@ -44,7 +44,7 @@ def acceleration(
     """Return the acceleration v̇ of the constrained motion at one state, or at each of many states.
 
     The result is the ``acceleration`` of ``constrained_motion(model(t, q, v), method)``, evaluated as in the steps of
-    ``simulate``: many states are evaluated by a kernel, shared by all cores.
+    ``simulate``. A kernel on all cores evaluates many states.
 
     Parameters
     ----------
@@ -55,8 +55,8 @@ def acceleration(
     q
         Coordinates, shape (nq,) or (batch, nq).
     v
-        Velocities, shape (n,) or (batch, n). Without a kinematic map, n = nq. For a control with states also (v, s) of
-        shape (n + k,) or (batch, n + k); otherwise the states have the initial values of the control.
+        Velocities, shape (n,) or (batch, n). Without a kinematic map, n = nq. For a control with states, (v, s) of
+        shape (n + k,) or (batch, n + k) is allowed; without s, the states have the initial values of the control.
     method
         Name of a solver or a solver object, see ``constrained_motion``.
 
@@ -74,8 +74,8 @@ def acceleration(
     -----
     If rows contradict each other, the result satisfies them in the least-squares sense, with a warning.
 
-    For a large system whose matrix [M Aᵀ; A 0] has a narrow band, in some order of its rows, the banded matrix is
-    factorised, and M and A are never stored in full. Where values are traced, by ``jit``, ``vmap`` or a derivative,
+    In a large system the matrix [M Aᵀ; A 0] may have a narrow band, if its rows are reordered. Then the banded matrix
+    is factorised, and M and A are not stored in full. Where values are traced, by ``jit``, ``vmap`` or a derivative,
     only ``method`` is used; for the band, use ``ukjax.Sparse.of((M, A))``.
     """
     if not isinstance(model, AbstractSystem):
@@ -180,7 +180,7 @@ def _at_many(model, t, q, v, band, method):
         is_last = current_method is method
         if is_last:
             current_method = without_noise_rows(method, model, *arguments)
-        # The number of states is padded to a power of two, so that other numbers reuse the program.
+        # The number of states is padded to a power of two, so that other numbers of states reuse the program.
         size = len(q) if remaining.size == len(q) else min(len(q), 2 ** int(np.ceil(np.log2(remaining.size))))
         indices = np.pad(remaining, (0, size - remaining.size), mode="edge")
         chunk = jax.device_put(jax.tree.map(lambda x, indices=indices: x[indices], states))
@@ -204,7 +204,7 @@ def _at_many(model, t, q, v, band, method):
 
 
 def _check_accelerations(model, states, indices, result, method):
-    """Raise ``InputError`` for states without acceleration; warn of rows that contradict each other."""
+    """Raise ``InputError`` for states without acceleration; warn about rows that contradict each other."""
     failed = indices[~np.all(np.isfinite(result.acceleration), axis=1)]
     if failed.size:
         state, where = jax.device_put([x[failed[0]] for x in states]), f" for state {failed[0]}"

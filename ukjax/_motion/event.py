@@ -20,11 +20,12 @@ DIRECTIONS = {"falling": -1, "rising": 1, None: 0}
 
 
 class Event(eqx.Module):
-    """What happens where ``function(t, q, v)`` crosses zero: ``simulate(..., event=Event(...))``.
+    """An event at the zero crossings of ``function(t, q, v)``: ``simulate(..., event=Event(...))``.
 
-    The function describes a surface, such as a floor or a wall, for example by the distance to it in any unit. The
-    motion ends there, or, with a ``reset``, continues from another state, such as that after an impact, or, with
-    ``ends=False``, is not changed. A plain function given as ``event`` is the same as ``Event(function)``.
+    The function describes a surface, such as a floor or a wall, for example by the distance to it in any unit. By
+    default the motion ends at a crossing. With a ``reset`` it continues from another state, such as the state after an
+    impact. With ``ends=False`` it is not changed. A plain function given as ``event`` is the same as
+    ``Event(function)``.
 
     Parameters
     ----------
@@ -38,7 +39,7 @@ class Event(eqx.Module):
         Function of t, q and v at the crossing that returns the state after it: v (n,), or (q, v). The motion continues
         from there. The velocities are projected onto the constraints, as by ``project``; q must satisfy them.
     ends
-        Whether the motion ends at the crossing. None: it ends, if there is no ``reset``.
+        Whether the motion ends at the crossing. None: it ends unless there is a ``reset``.
     name
         Name of the event in ``Trajectory.events``. None: "event 0", with its position in ``event``.
 
@@ -137,7 +138,7 @@ def _number_of(event, t, q, v):
 
 
 MAX_EVENTS = 256
-"""Largest number of instants of a motion of which time and state are stored."""
+"""Largest number of instants per motion whose time and state are stored."""
 
 
 class EventHistory(eqx.Module):
@@ -242,7 +243,8 @@ class Step(NamedTuple):
         if self.kinematic_map is not None:  # q does not determine v̇: v is linear
             return self.t0 + x * h, jnp.where(x < 1, q, self.q1), self.v0 + x * (self.v1 - self.v0)
         bend = q_change - h * (self.v0 + self.v1) / 2
-        # In a short step the bend is rounding of q, which 1/h would turn into changes of v that do not happen.
+        # In a short step the curvature is rounding of q. Divided by h, it would appear as a change of v that does not
+        # exist.
         rounding = ROUNDINGS_OF_BEND * jnp.finfo(q.dtype).eps * jnp.maximum(jnp.abs(self.q0), jnp.abs(self.q1))
         bend = jnp.where(jnp.abs(bend) <= rounding, 0, bend)
         v = self.v0 + x * (self.v1 - self.v0) + 6 * x * (1 - x) * bend / h
@@ -259,7 +261,7 @@ SOONEST = float(NEAR_START[0])
 """The first point, as a fraction of the first cell."""
 
 REFINED = 3
-"""Evaluations that locate a minimum between two points."""
+"""Number of evaluations to locate a minimum between two points."""
 
 
 class Search(NamedTuple):
@@ -403,8 +405,8 @@ def on_surface(
 ) -> tuple[Float[Array, ""], Float[Array, " nq"], Float[Array, " n"]]:
     """(t, q, v) unchanged, but with first and second derivatives of the event time, if the event is ``met``.
 
-    A delay is added that is zero but has the derivatives of the root: two Newton iterations, along the motion by the
-    midpoint rule.
+    The added delay is zero, but has the derivatives of the root. It consists of two Newton iterations, along the motion
+    by the midpoint rule.
     """
     q_dot, v_dot = rate(kinematic_map, q, v), acceleration(t, q, v)
     slope = jax.jvp(event, (t, q, v), (jnp.ones_like(t), q_dot, v_dot))[1]

@@ -78,9 +78,9 @@ def sampling_of(model: Any) -> Sampling | None:
 def canonicalise(model: Any, q0: Array, v0: Array, t: Array) -> tuple[Any, Array, Array, Array]:
     """Convert the model, q0, v0 and t to arrays of one precision.
 
-    Traced numbers in closures and Python floats of the model become leaves: derivatives reach the former, and other
-    values of the latter do not compile anything again. All arrays are converted to the widest precision among q0, v0,
-    the model's arrays and its Terms; t follows.
+    Traced numbers in closures and Python floats of the model become leaves: the former can be differentiated, and other
+    values of the latter need no new compilation. All arrays are converted to the widest precision among q0, v0, the
+    model's arrays and its Terms; t follows.
     """
     sizes = q0.shape[-1:], v0.shape[-1:]
     model = with_numbers_as_leaves(model, *sizes)
@@ -88,7 +88,7 @@ def canonicalise(model: Any, q0: Array, v0: Array, t: Array) -> tuple[Any, Array
     if dtype == np.float32 and is_double_allowed():
         dtype = widest(_terms(in_precision(model, dtype), sizes, dtype))  # closures may contain wider arrays
     model, q0, v0, t = in_precision((model, q0, v0, t), dtype)
-    if not is_traced(t) and t.weak_type:  # a Python number: it would need programs of its own
+    if not is_traced(t) and t.weak_type:  # a Python number: it would need separate programs
         t = jax.device_put(np.asarray(t))
     return model, q0, v0, t
 

@@ -97,7 +97,7 @@ class Plan:
             self.notes.append(text)
 
     def of_members(self, at: Any, members: int) -> "Plan":
-        """The plan of the members ``at``, an index, of a batch of this many ``members``."""
+        """The plan of the members with the index ``at`` in a batch of ``members``."""
         chosen = np.atleast_1d(np.arange(members)[at]).tolist()
         passed = [(new, t) for new, old in enumerate(chosen) for member, t in self.singular_poses if member == old]
         return replace(self, singular_poses=passed)

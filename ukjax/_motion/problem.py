@@ -114,9 +114,9 @@ class InitialState(NamedTuple):
 @register_pytree_node_class
 @dataclass(frozen=True, eq=False)
 class Problem:
-    """A motion to be integrated. Numbers are leaves, so that other values do not compile anything again.
+    """A motion to be integrated. Numbers are leaves, so that other values need no new compilation.
 
-    It is no ``equinox.Module``, which would flatten the model each time one is made.
+    This class is not an ``equinox.Module``: to make one would flatten the model each time.
 
     Attributes
     ----------

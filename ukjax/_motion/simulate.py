@@ -93,8 +93,9 @@ def simulate(
     q0
         Coordinates at ts[0], shape (nq,); or (batch, nq) for a batch of starts.
     v0
-        Velocities at ts[0], shape (n,) or (batch, n). Without a kinematic map, n = nq. For a control with states also
-        (v, s) of shape (n + k,) or (batch, n + k); otherwise the states have the initial values of the control.
+        Velocities at ts[0], shape (n,) or (batch, n). Without a kinematic map, n = nq. For a control with states,
+        (v, s) of shape (n + k,) or (batch, n + k) is allowed; without s, the states have the initial values of the
+        control.
     ts
         Increasing times of the samples [s], shape (samples,). In a batch also (batch, samples), one row per member;
         a member whose times are all equal stays at its start.
@@ -112,17 +113,17 @@ def simulate(
         ``rtol``'s default times the size of each variable at the start; if that size is zero, it follows from the
         masses. So the default does not depend on units.
     method
-        Name of a solver for accelerations or a solver object, see ``constrained_motion``. For a large system whose
-        matrix [M Aᵀ; A 0] has a narrow band, in some order of its rows, ``sparse`` is tried first.
+        Name of a solver for accelerations or a solver object, see ``constrained_motion``. For a large system,
+        ``sparse`` is tried first if the matrix [M Aᵀ; A 0] has a narrow band, after its rows are reordered.
     solver
         diffrax solver; the default is ``Dopri8``. ``Radau`` is for stiff systems, ``RungeKutta4`` for fixed steps,
         ``Rattle`` for fixed steps of long motions, ``MoreauJean`` for fixed steps of systems with many contacts.
-        ``"auto"`` is the default, or ``Radau`` for a motion that proves to be stiff.
+        ``"auto"`` uses the default, or ``Radau`` for a motion that proves to be stiff.
     adjoint
-        diffrax adjoint. By default it suits the derivative that is requested. See the notes.
+        diffrax adjoint. The default suits the requested derivative. See the notes.
     event
-        ``Event``, or function (t, q, v) that returns a number: the motion ends where it crosses zero, or continues
-        after the event's ``reset``. A list for several events.
+        ``Event``, or function (t, q, v) that returns a number: the motion ends where this number crosses zero, or
+        continues after the event's ``reset``. A list for several events.
     switches
         Times [s] at which forces are discontinuous, shape (k,). No step crosses them. They are differentiable.
     max_steps
@@ -152,29 +153,30 @@ def simulate(
     -----
     **Numbers of the model.** All computations use the widest precision among q0, v0, the model's arrays and its Terms.
     A Python ``float`` in a field of the model counts as an array. A traced number in a closure is differentiable, as a
-    field is, but each new function is compiled again. Any other number that a function reads, a global variable or an
-    attribute of an object, is a constant of the compiled programs. If it changes, they are compiled again, and forces
-    and energies of motions that were computed before raise an error. Numbers that change often should be fields of the
-    model.
+    field is, but each new function is compiled again. Any other number that a function reads, in a global variable or
+    an attribute of an object, is a constant of the compiled programs. If it changes, they are compiled again, and
+    forces and energies of motions that were computed before raise an error. Numbers that change often should be fields
+    of the model.
 
-    **Drift.** The projection satisfies φ = 0, φ̇ = 0 and ψ = 0, in the metric of M. It needs a consistent start (see
-    ``project``). Without projection the constraints drift, unless they have Baumgarte gains, and the start may violate
-    them. Baumgarte gains act in both cases.
+    **Drift.** The projection moves each state onto φ = 0, φ̇ = 0 and ψ = 0, in the metric of M. It needs a consistent
+    start (see ``project``). Without projection the constraints drift, unless they have Baumgarte gains, and the start
+    may violate them. Baumgarte gains act in both cases.
 
     **Stiff systems.** An explicit solver needs tiny steps for fast parts, even at rest. A motion of more than 5000 such
     steps gives a warning, which names ``solver=Radau()``.
 
     ``solver="auto"`` begins with the default. A motion that is found to be stiff is integrated by ``Radau`` from its
-    start. This is examined after 5000 steps, and at the end of a motion with more; other motions are those of the
-    default. ``Trajectory.plan`` names the solver, and ``Trajectory.steps`` are its steps. A batch has one solver for
-    all members: the member with the shortest steps decides. Derivatives are those of the chosen solver. The choice
-    needs the values of the motion, and is an error under ``jit`` and ``vmap``; so it is with ``dt``, contacts, several
-    events or sampled control. Motions with 90 velocities or more are not examined.
+    start. Stiffness is examined after 5000 steps, and at the end of a motion with more steps. A motion with fewer steps
+    is that of the default solver. ``Trajectory.plan`` names the solver, and ``Trajectory.steps`` are its steps. A batch
+    has one solver for all members: the member with the shortest steps decides. Derivatives are those of the chosen
+    solver. The choice needs the values of the motion: under ``jit`` and ``vmap`` ``"auto"`` is an error. It is also an
+    error with ``dt``, contacts, several events or sampled control. Motions with 90 velocities or more are not examined.
 
     **Batches.** Each member takes its own adaptive steps, and no member depends on another. Memory is proportional to
     the number of samples: ``ts=[0, 10]`` stores only start and end. A new batch of the same shape, or a model with
-    other numbers, compiles nothing again. Explicit Runge–Kutta solvers without event, adjoint and progress are the
-    fastest; anything else uses ``vmap`` of diffrax's loop. For one model per start, map over both:
+    other numbers, needs no new compilation. Explicit Runge–Kutta solvers without event, adjoint and progress are the
+    fastest. Other diffrax solvers, a single event that ends the motion, ``adjoint``, ``progress`` and separate times
+    per member use ``vmap`` of diffrax's loop. For one model per start, map over both:
     ``equinox.filter_vmap(lambda model, q0, v0: ukjax.simulate(model, q0, v0, ts))``.
 
     **Derivatives.** Use ``adjoint=diffrax.ForwardMode()`` for forward mode through your own ``jit``.
@@ -182,39 +184,39 @@ def simulate(
     only with ``drift="none"``, needs little memory in reverse mode; its gradients have a discretisation error, and a
     failure of the backward integration is an error. ``python -m benchmarks adjoints`` shows cost and accuracy.
 
-    With adaptive steps, a derivative is as accurate as the motion if the motion makes the steps small. A motion at
-    rest, or at constant velocity, does not: its steps are those that a small disturbance of its start would need, but
-    not with ``event`` or ``adjoint``. Fast parts that are at rest while others move slowly do not limit the steps
+    With adaptive steps, a derivative is as accurate as the motion if the motion itself needs small steps. A motion at
+    rest, or at constant velocity, does not. Its steps are then those that a small disturbance of its start would need,
+    except with ``event`` or ``adjoint``. Fast parts that are at rest while others move slowly do not limit the steps
     either. Use ``dt`` for derivatives of such motions.
 
-    A motion that fails has derivatives at the samples that it reached. Only in reverse mode with ``dt`` they are NaN
-    if it ended at a number that is not finite.
+    A motion that fails has derivatives at the samples that it reached. In reverse mode with ``dt``, they are NaN if the
+    motion ended at a number that is not finite.
 
     **Switches.** Without ``switches``, adaptive steps may miss a force that acts for less time than a step takes.
 
-    **Events.** A crossing counts in one direction only if the ``Event`` has a direction. The last sample is the
+    **Events.** Crossings count in both directions, unless the ``Event`` has a direction. The last sample is the
     crossing, within rounding of it and on the near side of zero; later samples are removed. In a batch, or under
     ``jit``, the crossing follows all other samples, and the samples after it are NaN. Such a motion has ``met_event``
     and is not ``finished``. The time of a crossing has first and second derivatives if the crossing speed is not zero.
     To continue, start again from ``last``; for a batch, with ``ts`` of shape (batch, samples).
 
-    A start that is zero up to rounding, such as after an impact, does not count until the motion has been away from
-    zero. If it does not leave, because it crosses zero in the direction that counts, or rests there, the motion ends at
-    once with the result "started on its event", a failure.
+    If the number is zero up to rounding at the start, such as after an impact, crossings count only after it has been
+    away from zero. If it does not leave zero, because it crosses zero in the direction that counts, or rests there, the
+    motion ends at once with the result "started on its event", a failure.
 
     Steps end on every sample. The event is evaluated along a cubic polynomial of each step, at 64 points or more of an
     adaptive step, 16 or more of a fixed step, 1024 or more of the whole motion, and at each minimum that the signs of
     its slope show between two points. Two crossings between two points are missed if the slopes at both points do not
-    show the minimum. More samples help.
+    show the minimum. Then use more samples.
 
-    All this is for one event that ends the motion. Several events, events with a ``reset`` or ``ends=False``, and
+    The above is for one event that ends the motion. Several events, events with a ``reset`` or ``ends=False``, and
     events of systems with contacts are searched together, with explicit Runge–Kutta solvers: at 8 points or more of a
     step, 512 or more of the whole motion, and at each minimum that the signs of the slopes show. ``Trajectory.events``
-    has their instants and numbers. A sample at such an instant has the state after the reset. Events at the same
-    instant are applied in the order of the list. Derivatives of the motion contain those of the instants, by the
-    saltation matrix of each reset. A start on the surface of an event with ``ends=False`` does not count. Resets that
-    follow one another in ever shorter times end the motion with the result "came to events that follow one another in
-    ever shorter times", a failure.
+    has their instants and counts. A sample at such an instant has the state after the reset. Events at the same instant
+    are applied in the order of the list. Derivatives of the motion contain those of the instants, by the saltation
+    matrix of each reset. A start on the surface of an event with ``ends=False`` does not count. Resets that follow one
+    another in ever shorter times end the motion with the result "came to events that follow one another in ever shorter
+    times", a failure.
 
     **Contacts.** A system with ``Unilateral`` or ``Coulomb`` constraints is integrated by steps that end where a
     contact or a friction force changes; ``solver=MoreauJean()`` does not look for these instants.
@@ -224,14 +226,15 @@ def simulate(
     motion, and at each minimum that the signs of their slopes show between two points. Forces of contacts and friction
     are evaluated at the end of each step and at 512 points or more of the whole motion: a load that acts for a shorter
     time on a body at rest needs ``switches``. Derivatives include those of all instants; they do not exist where a
-    contact is touched without speed. ``adjoint`` and ``progress`` are not available, nor ``event`` with ``MoreauJean``.
+    contact is touched without speed. ``adjoint`` and ``progress`` are not available; with ``MoreauJean``, ``event`` is
+    not available either.
 
     **Checks.** Residuals of constraints are relative to the terms of each row. The start may be off by 1e-6, and is
     projected by the first step; the motion may be off by 1e-8 (1e-3 in float32). A motion that could only continue by a
     jump onto its constraints ends: a prescribed path may jump, or a constraint may become active while it is violated.
 
-    Without projection, and for rows that are given as accelerations, contradicting constraints do not show in any
-    position. Such a motion satisfies them in the least-squares sense, and has the result "met constraints that
+    Without projection, and for rows that are given as accelerations, contradictions of constraints do not show in the
+    positions. Such a motion satisfies them in the least-squares sense, and has the result "met constraints that
     contradict each other", a failure. Rows that are nearly dependent at the start, so that a tolerance decides which
     rows are used, give a warning (see ``constrained_motion``).
 
@@ -650,5 +653,5 @@ def _check_steps(max_steps, dt, times, seeks_event):
     longest = _longest_times(times)
     check_step(dt, longest, max(max_steps, MAX_FIXED_STEPS), ", or allow as many by max_steps")
     needed = int(step_counts(longest, float(dt)).sum()) + times.shape[-1]
-    # The same number for any shorter time, so that a restart compiles nothing again.
+    # The same number for any shorter time, so that a restart needs no new compilation.
     return max(max_steps, needed) + (max_steps if seeks_event else 0)

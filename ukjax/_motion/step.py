@@ -73,8 +73,8 @@ class State(eqx.Module):
     q, v
         Coordinates (nq,) and velocities (n,), with a leading batch axis for a batch.
     result
-        Code of the result of all steps so far, one per member; 0 if all succeeded. After a failure, that of the step
-        that failed. ``reason`` gives it in words.
+        Code of the result of all steps so far, one per member; 0 if all succeeded. After a failure, the code of the
+        failed step. ``reason`` gives it in words.
     scale
         Characteristic scales, to which tolerances are relative.
     held
@@ -196,10 +196,10 @@ def step(
     Notes
     -----
     A failed step does not raise an error: see ``State.result``, one code per member. q and v are then NaN or off the
-    constraints. A state keeps its first failure until ``initial_state`` makes a new state.
+    constraints. The first failure remains in ``State.result`` until ``initial_state`` creates a new state.
 
-    Sampled control, ``ukjax.control.Sampled``, is evaluated at the beginnings of those of the equal steps that are its
-    instants. So dt / steps must divide its period, its delay, and the time of the first state.
+    Sampled control, ``ukjax.control.Sampled``, is evaluated at its instants, which must be beginnings of the equal
+    steps. So dt / steps must divide its period, its delay, and the time of the first state.
     """
     model = with_states(model) if isinstance(model, AbstractSystem) else model
     _check(model, state, drift, solver)
@@ -244,7 +244,7 @@ def step(
 
 
 def _without_task(model: AbstractSystem) -> Driven:
-    """The model without the task of its control, as ``step`` takes it if the inputs are given."""
+    """The model without the task of its control, as ``step`` uses it if the inputs ``u`` are given."""
     return Driven(model, jnp.zeros(0))
 
 
@@ -284,7 +284,7 @@ def _integrate(static, arrays, state, dt, u, method, tableau, projection, steps)
 
 
 INSTANT = 1e-6
-"""Steps begin at an instant of sampled control if they do up to this fraction of the period."""
+"""A step counts as beginning at an instant of sampled control if it does so up to this fraction of the period."""
 
 
 def _nothing_held(model, sampling, t, q, v) -> HeldInputs:

@@ -13,8 +13,8 @@ from .compile import Program
 from .threads import run_interruptibly, run_parallel
 
 MAX_MEMBERS, MIN_MEMBERS, MIN_MEMBERS_LARGE_STATE = 4104, 136, 24
-"""Largest and smallest block, and the smallest one if members have large states [members]. The sizes are odd multiples
-of a cache line, so that rows do not compete for the same cache sets."""
+"""Largest and smallest block, and smallest block if members have large states [members]. The sizes are odd multiples of
+a cache line, so that rows do not compete for the same cache sets."""
 
 STATE_ENTRIES = 12_000
 """Size of a block's state [numbers] if members have large states: it fits the caches with all intermediate values."""

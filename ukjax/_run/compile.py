@@ -1,8 +1,8 @@
 """Compile functions of pytrees with XLA, and cache the compiled programs.
 
-``jit(function)`` traces the arrays among the arguments and compiles once for each value of all else, as
-``equinox.filter_jit`` does. It differs in the cache. Models are often defined again, as closures in a notebook or in a
-design loop, and each has its own programs. A program holds memory maps, and a process may have 65 530 of them.
+``jit(function)`` traces the arrays among the arguments and compiles once for each value of all other arguments, as
+``equinox.filter_jit`` does. The difference is the cache. Models are often defined again, as closures in a notebook or
+in a design loop, and each has its own programs. A program holds memory maps, and a process may have 65 530 of them.
 Therefore the least recently used programs are dropped when there are too many.
 
 The variants set options of XLA. On a CPU, XLA has two code generators for fused operations. The newer one takes at
@@ -28,8 +28,8 @@ from .._outside import external_values, external_values_of_structure, has_outsid
 
 MAX_PROGRAMS = 512
 MIN_PROGRAMS = 64
-"""Programs that are kept even if the process has too many memory maps. Those may belong to programs of the user, and
-without a few programs of its own ``simulate`` would compile in every call."""
+"""Number of programs that are kept even if the process has too many memory maps. The maps may belong to programs of the
+user, and without any cached program ``simulate`` would compile in every call."""
 MAX_MAPS = 20_000  # memory maps, kernels excluded; beyond it, programs are dropped
 MAX_KERNEL_MAPS = 40_000  # memory maps of kernels; never unloaded, since any program may call them
 MAPS = Path("/proc/self/maps")
@@ -121,14 +121,14 @@ class Program:
 
 
 def cached(key: Hashable, function: Callable) -> Callable:
-    """Return ``jax.jit(function)`` of arrays, held in the same cache. Equal keys must stand for equal functions."""
+    """Return ``jax.jit(function)`` of arrays, stored in the same cache. Equal keys must stand for equal functions."""
     return _cached(key, lambda: jax.jit(function))
 
 
 class cached_unless_tracing(functools.cached_property):
     """A property of an immutable object, computed once.
 
-    The value is not stored while JAX is tracing, since it may hold tracers.
+    The value is not stored while JAX is tracing, since it may contain tracers.
     """
 
     def __get__(self, instance: Any, owner: Any = None) -> Any:
@@ -181,7 +181,7 @@ def _cached(key: Hashable, make: Callable[[], Any] | None = None) -> Any:
 def _drop():
     """Drop the least recently used programs until there is room for one more.
 
-    The memory of a program is freed with its function: JAX's own caches do not hold it.
+    The memory of a program is freed with its function: JAX's own caches do not contain it.
     """
     while len(_programs) >= MAX_PROGRAMS or len(_programs) >= MIN_PROGRAMS and _maps() - _kernel_maps > MAX_MAPS:
         for _ in range(-(-len(_programs) // 8)):
@@ -295,7 +295,7 @@ def _split_flat(flat: Flat) -> tuple[Static, list[Any]]:
 
 
 def _kind(x):
-    """All of a concrete array that a compiled program depends on, but for its values."""
+    """The properties of a concrete array, without its values, on which a compiled program depends."""
     return (x.aval, x.sharding) if isinstance(x, jax.Array) else (x.shape, x.dtype)
 
 
@@ -338,6 +338,6 @@ def standard_promotion() -> Iterator[None]:
 
 
 def _is_known(option):
-    """Return whether the installed jaxlib knows an option of XLA."""
+    """Return whether the installed jaxlib has an option of XLA."""
     installed = tuple(map(int, version("jaxlib").split(".")[:2]))
     return option not in REMOVED or installed < REMOVED[option]

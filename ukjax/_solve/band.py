@@ -78,7 +78,7 @@ def factorise(
     diagonal: Float[Array, "blocks size size *#members"], before: Float[Array, "blocks size size *#members"]
 ) -> tuple[Float[Array, "blocks size size *#members"], Float[Array, "blocks size size *#members"]]:
     """Return the inverses of the pivots S_k = D_k − L_k B_kᵀ, and L_k = B_k S_{k−1}⁻¹, the subdiagonal blocks of the
-    unit lower factor. ``diagonal`` holds the blocks D_k, ``before`` the blocks B_k."""
+    unit lower factor. ``diagonal`` contains the blocks D_k, ``before`` the blocks B_k."""
 
     def pivot(inverse, blocks):
         diagonal, before = blocks
@@ -102,7 +102,7 @@ def substitute(
     beside: Float[Array, "blocks size size *#members"],
     rhs: Float[Array, "blocks size *#members"],
 ) -> Float[Array, "blocks size *#members"]:
-    """Solve L S Lᵀ x = rhs by forward and back substitution. ``beside`` holds the subdiagonal blocks of L."""
+    """Solve L S Lᵀ x = rhs by forward and back substitution. ``beside`` contains the subdiagonal blocks of L."""
 
     def forward(previous, block):
         rhs, beside, inverse = block

@@ -151,7 +151,7 @@ class AbstractMethod(eqx.Module):
     def factorise(self, M: Float[Array, "n n"], A: Float[Array, "m n"]) -> AbstractFactorisation:
         """Factorise the system with mass matrix M (n, n) and constraint rows A (m, n).
 
-        Returns what maps a force Q (n,) and a right-hand side b (m,) to the acceleration W Q + K P b.
+        The result maps a force Q (n,) and a right-hand side b (m,) to the acceleration W Q + K P b.
         """
 
     if TYPE_CHECKING:

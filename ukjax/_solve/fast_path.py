@@ -22,7 +22,7 @@ SINGULAR_PIVOT = 1e-8
 
 INDEPENDENCE_EXPONENT = 3 / 8
 """Rows are clearly independent in a factorisation of B Bᵀ if the component of each row that is orthogonal to the
-rows before it has a squared length of at least eps^INDEPENDENCE_EXPONENT of that of the row. In float64 this is an
+rows before it has a squared length of at least eps^INDEPENDENCE_EXPONENT times that of the row. In float64 this is an
 angle of 1e-3, where the factors still have nine digits."""
 
 MAX_RUNTIME_ROWS = 512
@@ -32,7 +32,7 @@ MAX_SINGLE_THREAD_ENTRIES = 1000
 """Largest number of entries of right-hand sides for which OpenBLAS solves in the calling thread."""
 
 MAX_UNROLLED_CALLS = 8
-"""Largest number of LAPACK calls that are unrolled. More calls run in a loop, which has an overhead of its own."""
+"""Largest number of LAPACK calls that are unrolled. More calls run in a loop, which has its own overhead."""
 
 
 class RuntimeRows(NamedTuple):

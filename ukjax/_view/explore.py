@@ -30,7 +30,7 @@ from .scene import scene
 from .server import serve
 
 MAX_PARAMETERS, MAX_STARTS = 8, 3
-"""Largest numbers of sliders for parameters and for coordinates of the start, unless they are named."""
+"""Largest numbers of sliders for parameters and for coordinates of the start, if no names are given."""
 
 TOLERANCE = 1e-7
 """Relative and absolute tolerance of the steps: a picture needs no more."""
@@ -105,9 +105,9 @@ class Exploration:
         Parameters
         ----------
         values
-            Values by the names of the sliders. The others keep their first values.
+            Values by the names of the sliders. The others have their first values.
         **others
-            The same as keywords, for names that can be.
+            The same as keywords, for names that are valid keywords.
 
         Returns
         -------
@@ -117,7 +117,7 @@ class Exploration:
         Raises
         ------
         InputError
-            If there is no slider of a name, a value is not a finite number, or no start on the constraints is found.
+            If a name has no slider, a value is not a finite number, or no start on the constraints is found.
         """
         model, start = self._system, [self._q0, self._v0]
         known = [slider.name for slider in self.sliders]
@@ -139,7 +139,7 @@ class Exploration:
         return replace(motion, model=model)
 
     def view(self, values: Mapping[str, float] | None = None) -> View:
-        """The moving picture with some values changed, as ``ukjax.view`` makes it.
+        """The animation of ``ukjax.view`` with some values changed.
 
         Parameters
         ----------
@@ -178,7 +178,8 @@ class Exploration:
         return page_of(written, controls, ("explore",))
 
     def scene(self, values: Mapping[str, float]) -> dict[str, Any]:
-        """What the page shows after a slider has moved: without the shapes of bodies, which it has."""
+        """The data that the page shows after a slider has moved, without the shapes of bodies, which the page already
+        has."""
         written = scene(self.motion(values), self._outline)
         shapes = "edges", "vertices", "faces"
         bodies = [{key: x for key, x in body.items() if key not in shapes} for body in written["bodies"]]
@@ -189,7 +190,7 @@ class Exploration:
         return f"Exploration of {title_of(self._system)}, sliders: {names}; .serve() opens a browser"
 
     def widget(self) -> Any:
-        """The sliders and the moving picture as a widget, which notebooks display.
+        """The sliders and the animation as a widget, which notebooks display.
 
         Returns
         -------
@@ -273,9 +274,9 @@ def explore(
     samples: Any = 201,
     outline: Callable | None = None,
 ) -> Exploration:
-    """Change parameters and the start of a system by sliders, and see its motion at once.
+    """Change parameters and the start of a system by sliders, and see the new motion.
 
-    In a notebook the result displays sliders beside a moving picture (``pip install 'ukjax[explore]'``).
+    In a notebook the result displays sliders and an animation (``pip install 'ukjax[explore]'``).
     ``explore(system).serve()`` opens a page in the browser, as ``ukjax explore NAME`` does.
 
     The simulation is compiled once, with the parameters and the start as its arguments. Starts are projected onto the

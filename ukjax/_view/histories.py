@@ -16,7 +16,7 @@ class History(NamedTuple):
     Attributes
     ----------
     title
-        What they are, with their unit.
+        Name of the quantities, with their unit.
     unit
         Their unit, empty for none.
     names
@@ -32,7 +32,7 @@ class History(NamedTuple):
 
 
 def histories(trajectory: Trajectory, forces: list[Load] | None) -> list[History]:
-    """Coordinates, velocities and states by unit; with ``forces``, not None, also energy, control and forces."""
+    """Coordinates, velocities and states by unit; if ``forces`` is not None, also energy, control and forces."""
     rate = {"": "1/s"}
     found = _by_unit("coordinates", trajectory.coordinates, trajectory.q)
     n = trajectory.v.shape[-1] - len(trajectory.states)

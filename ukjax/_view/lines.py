@@ -96,7 +96,7 @@ def solids(trajectory: Trajectory) -> list[Solid]:
 def touching_points(trajectory: Trajectory) -> np.ndarray | None:
     """Return the points of contact at the samples (samples, gaps, d) [m], or None if the model has none.
 
-    They are NaN at samples at which the gap is open, but for the sample next to an impact of that gap.
+    They are NaN at samples at which the gap is open, except for the sample next to an impact of that gap.
     """
     contacts, find = trajectory.contacts, getattr(trajectory.model, "contact_points", None)
     if contacts is None or find is None:

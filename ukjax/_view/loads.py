@@ -1,4 +1,4 @@
-"""Forces and moments of a motion as arrows: where they act, and along which vectors."""
+"""Forces and moments of a motion as arrows: points of action and vectors."""
 
 from typing import Any, NamedTuple
 
@@ -42,13 +42,13 @@ class Load(NamedTuple):
 
 
 def loads(trajectory: Trajectory) -> list[Load]:
-    """The forces and moments of a motion that have a place.
+    """The forces and moments of a motion that have a point of action.
 
     Those of a ``Mechanism`` are the weights of its bodies, the forces and moments of its joints on their child bodies
     (``Mechanism.reactions``, without contacts), and the contact forces.
 
     Any other system gives generalised forces Q (``Trajectory.forces``). The force F on the moving points p(t, q) of its
-    outline satisfies Jᵀ F = Q with J = ∂p/∂q. It is drawn if there is one solution.
+    outline satisfies Jᵀ F = Q with J = ∂p/∂q. It is drawn if the solution is unique.
     """
     model = trajectory.model
     found = _of_mechanism(trajectory) if isinstance(model, Mechanism) else _of_points(trajectory)
@@ -161,7 +161,7 @@ def _of_points(trajectory):
 
 
 def _moving_points(trajectory):
-    """The points of the outline that move, each once (samples, k, d), and ∂p/∂q (samples, k, d, n)."""
+    """The moving points of the outline, without repetitions (samples, k, d), and ∂p/∂q (samples, k, d, n)."""
     model: Any = trajectory.model
     lines = outlines(trajectory)
     every = np.concatenate(lines, axis=1)

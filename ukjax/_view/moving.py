@@ -15,15 +15,15 @@ SIZE, MARGIN = 420, 14
 """Width and height of the picture, and its margin [px]."""
 
 AZIMUTH, ELEVATION = -1.01, 0.42
-"""Where a motion in space is seen from [rad], as in the pages of ``ukjax.view``."""
+"""Angles of view of a motion in space [rad], as in the pages of ``ukjax.view``."""
 
 LINK, EDGE, TRACE, PAPER = "#0b6e99", "#7f8c93", "#d1495b", "#ffffff"
 
 
 def moving_picture(trajectory: Trajectory, outline: Callable | None = None) -> str:
-    """The motion as an SVG picture that moves: links, edges of bodies, and traces of the ends of the lines.
+    """The motion as an animated SVG picture: links, edges of bodies, and traces of the ends of the lines.
 
-    It plays in real time if the motion takes 2 to 30 s, else within 8 s, and then begins again.
+    It plays in real time if the motion takes 2 to 30 s, else within 8 s, and repeats.
     """
     check_trajectory(trajectory)
     reached = trajectory.reached()

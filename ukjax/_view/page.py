@@ -95,11 +95,11 @@ def view(
 
     In a notebook, ``uk.view(motion)`` displays the animation. ``.show()`` opens it in a browser,
     ``.save("swing.html")`` writes a file. The page needs neither a network connection nor matplotlib. It has a switch
-    for each thing that it shows, a camera that frames the whole motion, the mechanism as it is now, or one body, time
-    histories below the picture, and buttons that save a picture or a film.
+    for each displayed item; a camera that shows the whole motion, the present pose, or one body; time histories below
+    the picture; and buttons that save a picture or a video.
 
     The page stores the positions at the samples and interpolates linearly between them. Motions of 2 to 30 s play in
-    real time, others faster or slower; the page displays the factor.
+    real time, other motions faster or slower; the page displays the factor.
 
     Parameters
     ----------
@@ -117,8 +117,8 @@ def view(
     traces
         Function ``traces(t, q)`` that returns further points at one instant [m], (k, 2) or (k, 3). They leave traces.
     ghosts
-        A batch of motions with the times of ``trajectory``, drawn as thin lines beside it: an ensemble. At most 100
-        are shown.
+        A batch of motions, such as an ensemble, with the times of ``trajectory``. They are drawn as thin lines. At most
+        100 are shown.
     colour
         A number for each motion of ``ghosts``, (members,), shown as its colour.
 
@@ -130,7 +130,8 @@ def view(
     Raises
     ------
     InputError
-        If ``trajectory`` is a batch, if there is no outline, or if ``traces``, ``ghosts`` or ``colour`` do not fit it.
+        If ``trajectory`` is a batch, if there is no outline, or if ``traces``, ``ghosts`` or ``colour`` do not fit
+        ``trajectory``.
     """
     check_trajectory(trajectory)
     return View(trajectory.title, page_of(scene(trajectory, outline, forces, traces, ghosts, colour)))

@@ -1,4 +1,4 @@
-"""What a page shows of a motion, as numbers in JSON."""
+"""The data of a motion that a page shows, as numbers in JSON."""
 
 import base64
 from collections.abc import Callable
@@ -26,7 +26,7 @@ NUMBERS_PER_POSE = 12
 
 
 class Ghosts(NamedTuple):
-    """Members of an ensemble that are drawn beside a motion.
+    """Members of an ensemble that are drawn together with a motion.
 
     Attributes
     ----------
@@ -122,7 +122,7 @@ def ghosts_of(ghosts: Any, colour: Any, trajectory: Trajectory, outline: Callabl
 
 
 def _names(trajectory, outline, count):
-    """Names of the bodies that the lines belong to, or of several lines their numbers."""
+    """Names of the bodies to which the lines belong, or numbers for several lines."""
     if outline is None and isinstance(trajectory.model, Mechanism):
         return tuple(trajectory.model.bodies)
     return ("",) if count == 1 else tuple(f"line {i + 1}" for i in range(count))

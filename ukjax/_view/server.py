@@ -1,4 +1,4 @@
-"""The page of ``ukjax.explore`` on this machine: a small HTTP server, which only this machine reaches."""
+"""The page of ``ukjax.explore`` on this machine: a small HTTP server, which is accessible only from this machine."""
 
 import contextlib
 import json
@@ -16,7 +16,7 @@ HOST = "127.0.0.1"
 
 @runtime_checkable
 class Served(Protocol):
-    """What is served: a page, and the scenes of new motions."""
+    """The content that is served: a page, and the scenes of new motions."""
 
     def page(self) -> str:
         """The text of the page."""
@@ -28,14 +28,14 @@ class Served(Protocol):
 
 
 def server_of(exploration: Served, port: int) -> ThreadingHTTPServer:
-    """A server of the page and of new motions, which does not yet run. Raises ``InputError``."""
+    """A server of the page and of new motions, not yet started. Raises ``InputError`` if the port cannot be used."""
     page = exploration.page().encode()
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self):
             address = urllib.parse.urlsplit(self.path)
             if self.headers.get("Host", "").rpartition(":")[0] not in (HOST, "localhost"):
-                # a page of another site whose name leads here
+                # a page of another site whose name resolves to this machine
                 self.answer(HTTPStatus.FORBIDDEN, "text/plain", b"only for this machine")
             elif address.path == "/":
                 self.answer(HTTPStatus.OK, "text/html; charset=utf-8", page)

@@ -1,6 +1,6 @@
-"""Contacts between the bodies of a ``ukjax.Mechanism``: shapes on bodies, which touch, slip, and come apart.
+"""Contacts between the bodies of a ``ukjax.Mechanism``: shapes on bodies, which touch, slip and separate.
 
-Contacts that never come apart, such as a wheel that always rolls, are joints: ``ukjax.joints.Rolling``.
+Contacts that never open, such as a wheel that always rolls, are joints: ``ukjax.joints.Rolling``.
 """
 
 from .contact import Contact as Contact

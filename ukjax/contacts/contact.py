@@ -19,8 +19,8 @@ class Contact(eqx.Module):
 
     Its gaps are the distances of the shapes [m], with the laws of impact and friction of ``ukjax.Unilateral``. Slip is
     the relative velocity of the two bodies at the point of contact, in two directions across the normal. Any shape may
-    touch a ``Plane``; ``Sphere`` and ``Capsule`` may touch each other. Two capsules have one point of contact, also
-    where they are parallel.
+    touch a ``Plane``; ``Sphere`` and ``Capsule`` may touch each other. Two capsules have one point of contact, even if
+    they are parallel.
 
     Parameters
     ----------

@@ -218,9 +218,10 @@ class Box(AbstractSolid):
 class Cylinder(AbstractSolid):
     """A circular cylinder. It touches a plane with ten points, five of each end.
 
-    One is the lowest point of the circle. It carries a cylinder that lies, rolls or tilts; where the circle is parallel
-    to the plane, it is the centre of the circle. The four others are fixed in the body, on two diameters, 1 % of the
-    radius inside of the circle. They carry a cylinder that stands, as a square would, and touch nothing otherwise.
+    One point of each end is the lowest point of the circle. It supports a cylinder that lies, rolls or tilts. If the
+    circle is parallel to the plane, this point is the centre of the circle. The other four points are fixed in the
+    body, on two diameters, 1 % of the radius inside of the circle. They support a standing cylinder, as a square would,
+    and do not touch otherwise.
 
     Parameters
     ----------
@@ -260,7 +261,7 @@ class Cylinder(AbstractSolid):
 
 
 class Plane(AbstractShape):
-    """A plane, such as a floor. What is on the side of its normal is outside.
+    """A plane, such as a floor. The side of its normal is outside.
 
     Parameters
     ----------

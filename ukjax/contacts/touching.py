@@ -1,4 +1,4 @@
-"""Where two shapes touch: gaps, points and normals, from the pose of one body in the frame of the other."""
+"""The contact geometry of two shapes: gaps, points and normals, from the pose of one body in the frame of the other."""
 
 from typing import NamedTuple
 
@@ -17,7 +17,7 @@ OPPOSITE = np.array([-0.48, 0.6, -0.64])
 
 
 class Touching(NamedTuple):
-    """Where two shapes touch, or would touch, in the frame of the second body.
+    """The points at which two shapes touch, or would touch, in the frame of the second body.
 
     Attributes
     ----------
@@ -35,7 +35,7 @@ class Touching(NamedTuple):
 
 
 def touching(a: AbstractShape, b: AbstractShape, R: Float[Array, "3 3"], p: Float[Array, " 3"]) -> Touching:
-    """Where two shapes touch, for the pose R, p of the body of a in the frame of the body of b."""
+    """The points at which two shapes touch, for the pose R, p of the body of a in the frame of the body of b."""
     if isinstance(a, AbstractSolid) and isinstance(b, Plane):
         return on_plane(a, b, R, p)
     assert isinstance(a, AbstractRound) and isinstance(b, AbstractRound)
@@ -62,7 +62,7 @@ def on_round(first: AbstractRound, second: AbstractRound, R: Float[Array, "3 3"]
 def nearest_points(a: Float[Array, "ends 3"], b: Float[Array, "others 3"]) -> tuple[Array, Array]:
     """The nearest points of two segments, or of points, given by their ends.
 
-    For parallel segments they are in the middle of the part where both are beside each other.
+    For parallel segments the points are in the middle of the part where the segments overlap.
     """
     if len(a) == 1 and len(b) == 1:
         return a[0], b[0]
@@ -88,7 +88,8 @@ def _nearest_on(segment, x):
 
 
 def across(normal: Float[Array, " 3"]) -> Float[Array, "2 3"]:
-    """Two unit vectors across a normal: those of a fixed direction, turned with it to the normal by the least angle."""
+    """Two unit vectors across a normal: those of a fixed direction, rotated with it to the normal by the smallest
+    angle."""
     fixed = -OPPOSITE
     first = np.cross(fixed, [1.0, 0.0, 0.0])
     first = first / np.linalg.norm(first)

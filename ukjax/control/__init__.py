@@ -1,4 +1,4 @@
-"""Servo control: tasks are constraints that actuators enforce, exactly or robustly, within their capability.
+"""Servo control: tasks are constraints that actuators enforce, exactly or robustly, as far as they can.
 
     robot = ukjax.System(dynamics, loops, control=ukjax.control.Servo(B, ukjax.Holonomic(path)))
     ukjax.simulate(robot, q0, v0, ts).control

@@ -26,9 +26,9 @@ class Adaptive(AbstractSystem):
 
         dα̂/dt = k1 Π |β| − k2 α̂,
 
-    of Chen & Zhang, J. Franklin Inst. 347 (2010) 69. It is only required that α Π bounds the uncertainty for some α,
+    of Chen & Zhang, J. Franklin Inst. 347 (2010) 69. The law only requires that α Π bounds the uncertainty for some α,
     which need not be known. α̂ is the velocity of one additional coordinate with unit mass: the state of this system is
-    q = (q of the plant, ∫α̂ dt) and v = (v of the plant, α̂). If α̂ ≥ 0 at the start, α̂ remains so.
+    q = (q of the plant, ∫α̂ dt) and v = (v of the plant, α̂). If α̂ ≥ 0 at the start, α̂ remains nonnegative.
 
     With V = βᵀPβ + (α̂ − α)²/k1, V̇ ≤ −2 κ (1 + ρ_E) |β|² − (k2/k1) (α̂ − α)² + (k2/k1) α² + ε/2, from which
     ``ultimate_bound`` follows.
@@ -100,7 +100,7 @@ class Adaptive(AbstractSystem):
         return self.k1 * jnp.abs(self.law.bound(t, q, v)) * beta_norm - self.k2 * alpha
 
     def ultimate_bound(self, alpha: Numbers) -> Float[Array, ""]:
-        """Return the ultimate bound of |β|, the one reached as t → ∞, if α Π bounds the uncertainty."""
+        """Return the ultimate bound of |β|, as t → ∞, if α Π bounds the uncertainty."""
         law, alpha = self.law, as_number("alpha", alpha, least=0)
         least, largest = extreme_eigenvalues(law.P)
         rate_bound = self.k2 / self.k1 * alpha**2 + law.epsilon / 2

@@ -33,7 +33,7 @@ def inverse_dynamics(
         u = (W B)⁺ (q̈ − a) + (I − (W B)⁺ W B) s
 
     in the norm of ``weight`` (see ``Servo``). W and a are those of the motion with all constraints and with the
-    actuators off, so closed loops need not be cut, and redundant actuators need not be selected.
+    actuators off. So closed loops need not be cut, and no subset of redundant actuators need be selected.
 
     Parameters
     ----------
@@ -62,8 +62,8 @@ def inverse_dynamics(
     Raises
     ------
     InputError
-        If no u gives that acceleration, because it violates a constraint or moves a direction that no actuator drives.
-        Under ``jit`` values are unknown and nothing is raised: check ``unreachable``.
+        If no u gives that acceleration, because it violates a constraint or has a component that no actuator can drive.
+        Under ``jit`` values are unknown and no error is raised: check ``unreachable``.
     """
     check_function("model", model, "t, q, v")
     refuse_contacts("inverse_dynamics", model)

@@ -35,7 +35,7 @@ class PID(AbstractControlWithStates):
     output
         Function ``output(t, q)`` that returns y (p,), one output per actuator.
     target
-        Values that the outputs should have, (p,) or a number, or a function of t that returns (p,).
+        Desired values of the outputs, (p,) or a number, or a function of t that returns (p,).
     kp, ki, kd
         Gains, a number or (p,) [unit of u per unit of y, per unit of y and second, and per unit of y/s].
     initial

@@ -1,7 +1,7 @@
 """Robust constraint following: the task is followed approximately although the model has a bounded error.
 
-Y. H. Chen & X. Zhang, J. Franklin Inst. 347 (2010) 69. Let β = A v − c be the velocity error of the task. To the
-nominal law of ``Servo`` two terms are added: feedback of β, and a term that dominates the worst uncertainty. Both are
+Y. H. Chen & X. Zhang, J. Franklin Inst. 347 (2010) 69. Let β = A v − c be the velocity error of the task. Two terms are
+added to the nominal law of ``Servo``: feedback of β, and a term that dominates the worst uncertainty. Both are
 accelerations of the task, so structural constraints and redundant actuators are treated as in ``Servo``:
 
     u = G⁺ (b̄ − κ P⁻¹ β − P⁻¹ γ μ ρ),    μ = ρ β,    γ = 1 / ((1 + ρ_E) max(|μ|, ε)),
@@ -31,11 +31,11 @@ from .task import apply_inverse, as_definite, following_error, task_of
 
 
 class Robust(AbstractControl):
-    """Constraint following under an uncertainty bounded by ``rho``: |β| ends within ``ultimate_bound``.
+    """Constraint following under an uncertainty bounded by ``rho``: |β| finally stays within ``ultimate_bound``.
 
         u = G⁺ (b̄ − κ P⁻¹ β − P⁻¹ γ μ ρ),    μ = ρ β,    γ = 1 / ((1 + ρ_E) max(|μ|, ε)),    β = A v − c
 
-    with G and b̄ of the nominal model (see ``Servo``). The system that has this control is the actual one. δ is the
+    with G and b̄ of the nominal model (see ``Servo``). The system with this control is the actual system. δ is the
     change of β̇ by the uncertainty for u = G⁺ b̄, and ρ_E bounds the symmetric part of P (G_actual G⁺ − I) P⁻¹ from
     below. Source: Chen & Zhang, J. Franklin Inst. 347 (2010) 69.
 

@@ -1,4 +1,4 @@
-"""Sampled control: a law that a digital controller evaluates at instants, and holds in between."""
+"""Sampled control: a law that a digital controller evaluates at instants; the inputs are constant in between."""
 
 import math
 from collections.abc import Callable
@@ -22,8 +22,8 @@ class Sampled(AbstractControl):
     """A control whose inputs are sampled: u(t) = law(tₖ, q(tₖ), v(tₖ)) for tₖ + delay ≤ t < tₖ₊₁ + delay.
 
     The instants tₖ are the multiples of the period, and the first time of the motion. Between two instants the inputs
-    are constant, and steps end on the instants exactly, also adaptive ones. Before the first time + ``delay`` the
-    inputs are 0. Servo laws and limits of ``Motors`` act continuously, as in a motor's own drive.
+    are constant. Fixed and adaptive steps end exactly on the instants. Before the first time + ``delay`` the inputs are
+    0. Servo laws and limits of ``Motors`` act continuously, as in a motor's own drive.
 
     ``ukjax.simulate`` samples the law, and ``Trajectory.control`` has the held inputs. Its times must not be traced by
     JAX. ``ukjax.step`` samples the law at the beginnings of its steps. ``ukjax.acceleration`` and the system itself
@@ -33,7 +33,7 @@ class Sampled(AbstractControl):
     Parameters
     ----------
     law
-        The control that is sampled, such as ``Feedback``, ``Servo`` or ``Mechanism.motors``.
+        The control to be sampled, such as ``Feedback``, ``Servo`` or ``Mechanism.motors``.
     period
         Time from one instant to the next [s].
     delay

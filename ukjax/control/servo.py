@@ -20,11 +20,11 @@ from .task import apply_inverse, as_definite, as_weight, following_error, task_o
 class Servo(AbstractControl):
     """Control of least norm that satisfies a task: u = G⁺ b̄ + (I − G⁺G) s, with G = A W B and b̄ = b − A a.
 
-    A and b are the rows of the task. W and a are those of the motion with the structural constraints, so these remain
-    satisfied. The number of actuators may be smaller than, equal to or larger than the number of task rows. If the
-    actuators cannot follow the task, a simulation stops with an error; ``Command.unreachable`` is the part of the task
-    that is out of reach. Sources: Y. H. Chen, J. Vib. Control 15 (2009) 369; Liu et al., IEEE/CAA J. Autom. Sin. 2
-    (2015) 382, eq. 35, in its corrected form.
+    A and b are the rows of the task. W and a are those of the motion with the structural constraints, so these
+    constraints remain satisfied. The number of actuators may be smaller than, equal to or larger than the number of
+    task rows. If the actuators cannot follow the task, a simulation stops with an error; ``Command.unreachable`` is the
+    part of the task that they cannot follow. Sources: Y. H. Chen, J. Vib. Control 15 (2009) 369; Liu et al., IEEE/CAA
+    J. Autom. Sin. 2 (2015) 382, eq. 35, in its corrected form.
 
     Parameters
     ----------
@@ -44,7 +44,7 @@ class Servo(AbstractControl):
         that β̇ = −P⁻¹β for every start (Zhao et al. 2018, eq. 72).
     projected
         True if the motion starts on the task: ``project`` and ``simulate`` then project onto the task as onto the
-        joints. False for a task that is approached, by its gains or by P.
+        joints. False if the motion approaches the task, by its gains or by P.
     limits
         Largest |u| of each actuator, (p,) or a number, in the unit of u. A simulation warns if u exceeds it.
     inputs

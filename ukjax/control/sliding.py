@@ -7,7 +7,7 @@ and a correction:
     M_a q̈_a = Q_a + Qᶜ + M u,    u = −L ė − κ f(s/ε),    s = ė + L e,    e = q_a − q.
 
 Let Γ bound the change of ë + L ė by the uncertainty for κ f = 0, and let α₀ = 1 − |I − M_a⁻¹M| > 0. If
-κ ≥ (Γ + β₀)/α₀ for some β₀ > 0, then |s| ends within ε and every error |e_i| within ε/L_i.
+κ ≥ (Γ + β₀)/α₀ for some β₀ > 0, then |s| finally stays within ε, and every error |e_i| within ε/L_i.
 """
 
 import math

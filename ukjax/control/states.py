@@ -53,7 +53,8 @@ class AbstractControlWithStates(AbstractControl):
 
 
 class AbstractActuatorStates(AbstractControlWithStates):
-    """Actuators with a state each, between the inputs u of a ``control`` and the forces: Q = B f(s), ṡ = g(Bᵀ v, s, u).
+    """Actuators with one state each, between the inputs u of a ``control`` and the forces: Q = B f(s), ṡ =
+    g(Bᵀ v, s, u).
 
     f acts in the place of u on ``control``, which may have states itself. Subclasses define ``delivered`` and
     ``own_rates``. Their states follow those of ``control``.
@@ -61,7 +62,7 @@ class AbstractActuatorStates(AbstractControlWithStates):
     Attributes
     ----------
     control
-        The control whose inputs these are.
+        The control that computes the inputs.
     own_initial
         Initial values of the states of the actuators (p,).
     """
@@ -71,7 +72,7 @@ class AbstractActuatorStates(AbstractControlWithStates):
 
     @abc.abstractmethod
     def delivered(self, s: Float[Array, " p"]) -> Float[Array, " p"]:
-        """Return f, what acts in the place of u."""
+        """Return f, which acts in the place of u."""
 
     @abc.abstractmethod
     def own_rates(self, speed: Float[Array, " p"], s: Float[Array, " p"], u: Float[Array, " p"]) -> Float[Array, " p"]:

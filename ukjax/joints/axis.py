@@ -24,7 +24,7 @@ class AbstractAxis(eqx.Module):
 
     @abc.abstractmethod
     def across(self) -> Float[Array, "2 3"]:
-        """Two unit vectors whose cross product is the direction, so that the three are a right-handed frame."""
+        """Two unit vectors whose cross product is the direction; the three are a right-handed frame."""
 
     @abc.abstractmethod
     def turn(self, angle: Float[Array, ""]) -> Float[Array, "3 3"]:
@@ -34,7 +34,7 @@ class AbstractAxis(eqx.Module):
         """The angle of the rotation R about the direction, in (−π, π].
 
         If R also tilts the direction, it is the angle of the twist in the decomposition into a twist about the
-        direction and a tilt. It is undefined only if R reverses the direction.
+        direction and a tilt. The angle is undefined only if R reverses the direction.
         """
         across = self.across()
         (cc, minus_s), (s, c) = across @ R @ across.T
@@ -44,7 +44,7 @@ class AbstractAxis(eqx.Module):
 class CoordinateAxis(AbstractAxis):
     """One of the axes x, y and z, or its opposite.
 
-    It is static: a rotation about it has five constant entries, which are not computed.
+    The axis is static: a rotation about it has five constant entries, which are not computed.
     """
 
     index: int = eqx.field(static=True)

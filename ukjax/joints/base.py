@@ -173,11 +173,11 @@ class AbstractActing(AbstractConnection):
     stiffness : float or (k,), optional
         Stiffness of a spring: force −``stiffness`` (q − ``rest``).
     rest : float or (k,), optional
-        Coordinates at which the spring exerts no force; with a quaternion, all coordinates of the joint. Default: 0, or
-        no rotation.
+        Coordinates at which the spring exerts no force. For a joint with a quaternion: all its coordinates. Default: 0,
+        or no rotation.
     preload : float or (k,), optional
         Force of the spring at ``rest`` [N or N m]: the force is ``preload`` − ``stiffness`` (q − ``rest``). Without
-        ``stiffness`` it is the same everywhere. Not for quaternions.
+        ``stiffness`` the force is constant. Not for quaternions.
     damping : float or (k,), optional
         Viscous damping: force −``damping`` q̇. At least 0.
     armature : float or (k,), optional
@@ -233,7 +233,8 @@ class AbstractActing(AbstractConnection):
     """Whether ``coordinates_of`` returns angles in (−π, π]."""
 
     def coordinates_of(self, R: Float[Array, "3 3"], p: Float[Array, " 3"]) -> Float[Array, " k"] | None:
-        """The coordinates of the joint for a pose of the child's joint frame, or None if they do not follow from it.
+        """The coordinates of the joint for a pose of the child's joint frame, or None if the pose does not determine
+        them.
 
         Parameters
         ----------
@@ -268,7 +269,7 @@ class AbstractJoint(AbstractActing):
         Lower and upper limit of the coordinate of a joint with one coordinate. Without ``restitution``, limits exert no
         force, and ``simulate`` issues a warning if a motion exceeds them.
     restitution : float, optional
-        Makes the limits stops, see ``ukjax.Unilateral``: the coefficient of restitution, from 0 to 1.
+        Coefficient of restitution, from 0 to 1. If it is given, the limits are stops, see ``ukjax.Unilateral``.
     """
 
     _: KW_ONLY

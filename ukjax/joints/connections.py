@@ -38,7 +38,7 @@ class Strut(AbstractActing):
     """A spring, a damper or a linear actuator between two points.
 
     Its coordinate is the distance of the points [m], along which ``stiffness``, ``rest``, ``damping`` and a motor act.
-    It imposes no constraint. Its direction is undefined if the points coincide. Parameters are those of
+    A strut imposes no constraint. Its direction is undefined if the points coincide. Parameters are those of
     ``AbstractActing`` and ``AbstractConnection``.
     """
 
@@ -63,8 +63,8 @@ class Bushing(AbstractActing):
 
     along each entry of x. The moment is that of V for any angle below π: for a small rotation, and for a rotation about
     a fixed axis, it is −k θ about this axis. At the angle π the axis e has two signs and the moment jumps. The force on
-    the child acts at its joint point, the opposite force on the parent at the same point of space. It imposes no
-    constraint: a body that only bushings hold floats.
+    the child acts at its joint point. The opposite force on the parent acts at the same point of space. A bushing
+    imposes no constraint: a body that is connected only by bushings floats.
 
     Parameters are those of ``AbstractActing``, with six numbers each, and ``AbstractConnection``.
 
@@ -73,8 +73,8 @@ class Bushing(AbstractActing):
     stiffness : (6,), optional
         Stiffness k of the springs along x, y and z [N/m], and of rotation about x, y and z [N m/rad].
     rest : (6,), optional
-        Deflection at which the springs exert no force but the preload: a position [m] and a rotation vector [rad].
-        Default: both joint frames coincide.
+        Deflection at which the springs exert only the preload: a position [m] and a rotation vector [rad]. Default:
+        both joint frames coincide.
     preload : (6,), optional
         Force [N] and generalised moment [N m] on the child at ``rest``.
     damping : (6,), optional

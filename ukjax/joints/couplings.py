@@ -37,9 +37,9 @@ def _name_of_joint(name):
 class AbstractCoupling(eqx.Module):
     """One equation between the coordinates of joints that have one coordinate each.
 
-    The equation is one of positions, also for joints that close loops and in absolute coordinates. The turns of such a
-    joint are counted by an additional coordinate at the end of q with the name of the joint. To add a kind of coupling,
-    subclass this and define ``joints`` and ``residual``.
+    The equation is a constraint on positions, also for joints that close loops and in absolute coordinates. An
+    additional coordinate at the end of q, with the name of the joint, counts the turns of such a joint. To add a kind
+    of coupling, subclass this and define ``joints`` and ``residual``.
     """
 
     @property
@@ -49,7 +49,7 @@ class AbstractCoupling(eqx.Module):
 
     @property
     def has_play(self) -> bool:
-        """Whether the residual may be as large as half a ``backlash``, and contacts keep it there."""
+        """Whether the residual may be as large as half a ``backlash``, limited by contacts."""
         return False
 
     @abc.abstractmethod
@@ -80,7 +80,7 @@ class Gear(AbstractCoupling):
         Value of q at q_other = 0 [rad or m].
     backlash : float, optional
         Play β > 0 between the teeth, in the unit of q: \\|q − ``ratio`` q_other − ``offset``\\| ≤ β/2, by two contacts
-        as those of ``ukjax.Unilateral``. Default: no play, an equation.
+        as those of ``ukjax.Unilateral``. Default: no play; the coupling is an equation.
     restitution : float
         Coefficient of restitution of the teeth, from 0 to 1, with ``backlash``.
     """

@@ -276,8 +276,8 @@ class Spherical(AbstractJoint):
     """A ball joint: the child rotates about a point.
 
     Its coordinates are a unit quaternion (w, x, y, z), which has no singular attitude. Its velocities are the
-    angular velocities ω about the axes of the joint frame in the parent [rad/s]: u̇ = ω u/2. All results depend on u/|u|
-    only, so that a drift of the quaternion's length has no effect. Parameters are those of ``AbstractJoint``.
+    angular velocities ω about the axes of the joint frame in the parent [rad/s]: u̇ = ω u/2. All results depend only on
+    u/|u|: a drift of the quaternion's length has no effect. Parameters are those of ``AbstractJoint``.
     """
 
     coordinates: ClassVar[Any] = (("w", ""), ("x", ""), ("y", ""), ("z", ""))
@@ -323,8 +323,7 @@ class Free(AbstractJoint):
 def _tilt_residual(axis, R):
     """The tilt of the child's axis relative to the parent's axis, 2 tan(θ/2) along the two directions across it.
 
-    It is 0 for the same direction and unbounded near the opposite one, at which a loop would be closed the wrong way
-    round.
+    It is 0 for the same direction, and unbounded near the opposite direction, which is a wrong closure of a loop.
     """
     child_axis = R @ axis.vector()
     return 2 * (axis.across() @ child_axis) / (1 + axis.vector() @ child_axis)

@@ -26,8 +26,8 @@ MOVIES = (".gif", ".mp4")
 def animate(trajectory: Trajectory) -> FuncAnimation:
     """Animate a single trajectory with matplotlib: links, edges of bodies, traces of the ends of the lines, and time.
 
-    The animation has 100 to 150 frames at 25 frames per second. Motions of 4 to 6 s play in real time, others faster
-    or slower; the title displays the factor. For notebooks and web pages use ``ukjax.view`` instead.
+    The animation has 100 to 150 frames at 25 frames per second. Motions of 4 to 6 s play in real time, other motions
+    faster or slower; the title displays the factor. For notebooks and web pages use ``ukjax.view`` instead.
 
     Parameters
     ----------

@@ -12,7 +12,7 @@ MAX_LINES, MAX_CURVES = 12, 6
 """Largest number of rows in the panels of contacts and of forces: those with the largest forces and impulses."""
 
 MIN_ROWS = 4
-"""Room for this many contacts in a panel with fewer."""
+"""Smallest number of contacts for which a panel has space."""
 
 IMPACT, SLIP = COLOURS[1], "#c9b27c"
 

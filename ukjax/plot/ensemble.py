@@ -33,8 +33,8 @@ def ensemble_map(
     found
         The ensemble.
     x, y
-        Names of the swept values on the axes. Default: the first two. If only one was swept, the value itself is the
-        vertical axis.
+        Names of the swept values on the axes. Default: the first two. If only one value was swept, the vertical axis
+        shows ``value``.
     value
         Value of each member (members,), or the name under which it was stored. Default: the first coordinate at the
         end of the motion.

@@ -20,7 +20,7 @@ STYLES = ("-", "--", ":", "-.")
 def histories(trajectory: Trajectory) -> Figure:
     """Plot a single trajectory.
 
-    The panels are: a drawing of the mechanism, if it is one of the gallery; q, the constraint force Qᶜ, first-order
+    The panels are: a drawing of the mechanism, if it is a gallery system; q, the constraint force Qᶜ, first-order
     states and the controls, one panel per unit; the residuals; with contacts, their intervals and forces, and the
     instants of impacts as marks on the axes of q; and one of these: the error against the exact motion if it is known,
     else the change of energy if there is an energy, else the rank of A.

@@ -15,7 +15,7 @@ def stability(chart: StabilityChart, x: str = "x", y: str = "y") -> Figure:
     Parameters
     ----------
     chart
-        What ``ukjax.stability_chart`` returned.
+        Result of ``ukjax.stability_chart``.
     x, y
         Labels of the axes.
 

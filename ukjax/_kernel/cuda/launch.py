@@ -24,7 +24,7 @@ from .module import OWN_FUNCTIONS, THREADS, has_library, module
 from .ptx import ptx_of
 
 SMALL_BATCH, FEW_THREADS = 16_384, 32
-"""Batches up to this size have so many threads in a block, so that more multiprocessors have a block."""
+"""Largest size of a small batch, and its threads per block: with small blocks, more multiprocessors have a block."""
 
 OF_LIBRARY = LIBRARY.keys() - OWN_FUNCTIONS
 """Elementary functions that need NVIDIA's library."""
@@ -118,7 +118,7 @@ done:
 
 
 class State(ctypes.Structure):
-    """What a handler reads: the kernel, null until it is compiled, and the address of ``cuLaunchKernel``."""
+    """The data that a handler reads: the kernel, null until it is compiled, and the address of ``cuLaunchKernel``."""
 
     _fields_ = (("kernel", ctypes.c_void_p), ("launch", ctypes.c_void_p))
 

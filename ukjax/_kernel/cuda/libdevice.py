@@ -33,7 +33,7 @@ def _folders() -> Iterator[Path]:
 
 
 def link(module: Any) -> None:
-    """Add the library to a module, whose own functions stay the only ones that are visible."""
+    """Add the library to a module. Only the module's own functions stay visible."""
     file = path()
     assert file is not None
     llvm = machine.llvm

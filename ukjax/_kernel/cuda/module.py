@@ -1,7 +1,7 @@
 """Translate a program to an LLVM module for a GPU, with one thread for each member.
 
-The code of a member is that of the CPU's kernels with vectors of one lane. It differs in where values are: all
-functions become one, and each slot of the workspace is used for one value, so that LLVM turns slots into registers.
+The code of a member is that of the CPU's kernels with vectors of one lane. The difference is where values are stored:
+all functions become one, and each slot of the workspace is used for one value, so that LLVM turns slots into registers.
 Arrays that are addressed by index are in the local memory of the thread. Values that are the same for all members are
 computed by the first thread of each block, in shared memory.
 """
@@ -19,16 +19,16 @@ from .libdevice import path as libdevice_path
 from .rare import RARE, rare_function
 
 THREADS = 128
-"""Largest number of threads in a block. It lets each thread have 255 registers."""
+"""Largest number of threads in a block. Each thread can then have 255 registers."""
 
 MAX_SHARED_BYTES = 32 * 2**10
 """Largest size of the values that are the same for all members and are kept in shared memory [bytes]; above it, each
 thread has its own. A block may have 48 KiB."""
 
 MAX_LIVE = 1000
-"""Largest number of values that pieces of code pass to each other, for which ptxas assigns all registers. It gives a
-kernel with more of them 32 registers. Then the values stay in local memory, and only those of a piece are in registers,
-as in the CPU's kernels."""
+"""Largest number of values that pieces of code pass to each other, for which ptxas assigns all registers. A kernel with
+more of them gets 32 registers. Then the values stay in local memory, and only those of a piece are in registers, as in
+the CPU's kernels."""
 
 PIECE_REGISTERS = 100
 """Number of values of a piece that are in registers, if the others are in local memory."""
@@ -87,7 +87,7 @@ wait:
 
 
 OWN_FUNCTIONS = RARE.keys() | {"logistic", "tanh"}
-"""Elementary functions that are arithmetic in all kernels. Others are those of a library."""
+"""Elementary functions that are arithmetic in all kernels. Others come from a library."""
 
 
 def has_library() -> bool:
@@ -166,13 +166,13 @@ class ThreadAssembly(Assembly):
         return (name, 0) if name is not None else super().place_of(memory)
 
     def get(self, code: Instructions, i: int) -> str:
-        """Load number i from its slot, or an argument from the argument, so that it occupies no register meanwhile."""
+        """Load number i from its slot, or from the argument, so that it occupies no register before its use."""
         if i not in self.program.input_place or i in self.common_slot:
             return super().get(code, i)
         return Straight(self, code, Piece(0, [])).operation(i)
 
     def _write_choice(self, code, name, action):
-        """Write a choice. Its results are undefined before it, so that no earlier value is kept for them."""
+        """Write a choice. Its results are undefined before it, so that no earlier value is stored for them."""
         for x in () if self.in_memory else action.node.results:
             if x.index in self.slot:
                 kind = scalar_type(x.dtype)

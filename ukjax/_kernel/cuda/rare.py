@@ -1,4 +1,4 @@
-"""sin, cos, exp and log where the arithmetic of the kernels does not hold: large arguments, and results near overflow.
+"""sin, cos, exp and log where the arithmetic of the kernels is not valid: large arguments, and results near overflow.
 
 On a CPU the C library computes these; a GPU has none. Each is a function of one float64 number, called in a branch that
 is rarely taken. Numbers of float32 are converted.

@@ -38,13 +38,13 @@ class Memory:
     depth
         Nesting depth of the block that creates it.
     source
-        Index of the argument that holds the entries, or None.
+        Index of the argument that contains the entries, or None.
     values
         Constant entries, or None.
     version
         Number of stores so far; loads of the same version can be shared.
     is_constant
-        Whether nothing is stored in it any more.
+        Whether no more values are stored in it.
     """
 
     __slots__ = ("depth", "dtype", "is_constant", "size", "source", "values", "version")
@@ -247,7 +247,7 @@ class Graph:
         return memory
 
     def constant_memory(self, entries: np.ndarray, dtype: np.dtype) -> Memory:
-        """Create a read-only memory with these entries, in the outermost block that knows them."""
+        """Create a read-only memory with these entries, in the outermost block in which they are known."""
         memory = Memory(entries.size, dtype, max(self.depth_of(entries.flat), self.floor))
         for k, value in enumerate(entries.flat):
             self.blocks[memory.depth].statements.append(Store(memory, None, k, value, ()))

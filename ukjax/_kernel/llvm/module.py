@@ -145,7 +145,7 @@ class Assembly:
                 yield ChoiceCode(first, node, cases, self._next_place())
 
     def _split_run(self, items):
-        """Split the items of a run into pieces; a fill is a piece of its own."""
+        """Split the items of a run into pieces; a fill is a separate piece."""
         piece: list[Any] = []
         for item in items:
             is_fill = isinstance(item, Fill)

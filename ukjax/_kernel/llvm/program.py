@@ -341,7 +341,7 @@ class Program:
                         varying.add(result.index)
 
     def _find_common(self):
-        """Find what is computed once: values outside of all loops and choices, from values that are computed once."""
+        """Find the values that are computed once: outside of all loops and choices, from other such values."""
         self.common: set[int] = set()
         self.common_memories: set[int] = set()
         is_common = lambda x: not isinstance(x, Number) or x.index in self.common

@@ -52,9 +52,9 @@ def _expand(unroller, equation, operands):
 def _scan(unroller, equation, operands):
     """Unroll a short scan; a long one becomes a loop.
 
-    One of two iterations that read different constants is always unrolled, as where the first iteration does more. Its
-    derivative reads what the iterations saved, among it constants of the model, which stay constants only without a
-    loop.
+    A scan of two iterations that read different constants is always unrolled, for example if the first iteration does
+    more. Its derivative reads the values that the iterations saved. Some of them are constants of the model, which stay
+    constants only without a loop.
     """
     parameters = equation.params
     if "ft_in" in parameters:  # jax 0.12

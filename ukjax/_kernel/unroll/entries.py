@@ -89,7 +89,7 @@ class Stored:
         return result
 
     def copy(self, graph: Graph) -> "Stored":
-        """A copy of this array in a memory of its own."""
+        """A copy of this array in a new memory."""
         if not self.is_current:
             raise Unsupported("an array in a loop is used after an entry of it was updated")
         return Stored(graph.copy(self.memory, self.begin, self.size), self.shape)

@@ -20,7 +20,7 @@ from .loops import cached_per_jaxpr, count_equations
 from .rule import RULES, Rule
 
 ENTRIES_PER_OPERATION = 1000
-"""So many entries of an array take about as long as one operation on a small array."""
+"""Number of array entries that take about as long as one operation on a small array."""
 
 MAX_REPETITIONS = 5
 """Largest number of executed operations per operation of the jaxpr. Long loops are for a compiler."""
@@ -166,4 +166,4 @@ ARRAY_RULES: dict[str, Rule] = {
     "cumlogsumexp": _cumulative(np.logaddexp),
     "sort": _sort,
 }
-"""Rules for arrays, where those of ``RULES`` handle one entry after the other, or one member."""
+"""Rules for arrays that replace rules of ``RULES`` for single entries or single members."""

@@ -1,7 +1,7 @@
 """Loops and choices in the graph: a body or branch is evaluated once, however often it runs.
 
 Entries of the loop state are carried numbers, or the state is an array in memory. An array must be in memory if an
-iteration updates entries at computed indices; this is known only after the body was evaluated, so ``emit_loop`` tries
+iteration updates entries at computed indices; this is known only after the body is evaluated. ``emit_loop`` then tries
 again with more arrays in memory.
 """
 
@@ -19,11 +19,12 @@ from ..unsupported import Unsupported
 from .entries import Stored, as_objects, loaded
 
 MIN_LOOP_OPERATIONS = 6000
-"""JAX operations in all iterations from which on a loop stays a loop. A shorter one is unrolled: this finds zeros that
-some iterations have, and needs no indexing."""
+"""Smallest number of JAX operations in all iterations for which a loop stays a loop. A shorter loop is unrolled, which
+finds the zeros of single iterations and needs no indexing."""
 
 MIN_CHOICE_OPERATIONS = 60
-"""JAX operations in all branches from which on a conditional executes one branch; below, all are executed."""
+"""Smallest number of JAX operations in all branches for which a conditional executes one branch; below, all are
+executed."""
 
 MAX_UNPACKED_SIZE = 64
 """Scanned rows with more entries stay in memory, and entries are loaded where they are used."""

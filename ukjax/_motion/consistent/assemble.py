@@ -24,7 +24,7 @@ BESIDE = 0.01
 """Distance of the second start, relative to the largest coordinate, in units of unit mass."""
 
 TIMES = 8
-"""A residual of at most this many times the change caused by a few roundings is rounding."""
+"""A residual counts as rounding if it is at most this many times the change caused by a few roundings."""
 
 
 def assembled(
@@ -32,7 +32,7 @@ def assembled(
 ) -> Float[Array, " nq"] | None:
     """A point on the constraints, by trust-region least squares from q; None if none is found.
 
-    It is not the nearest point, but is found from far away.
+    The point is not the nearest one, but the search may start far away.
     """
     if system.kinematic_map is not None:
         chart = LocalChart(system, q)
@@ -62,9 +62,9 @@ def by_least_squares(
 ) -> Float[np.ndarray, " n"]:
     """A point near x where the norm of a residual is least; x if the residual is not finite.
 
-    ``evaluate`` returns the residual and its Jacobian. SciPy's first step is up to as long as x, and so may end exactly
-    in the centre of a circle, where slopes vanish: if the residual does not become 0, the solver starts again from a
-    point slightly beside x.
+    ``evaluate`` returns the residual and its Jacobian. The first step of SciPy's solver may be as long as x. It may end
+    exactly in the centre of a circle, where slopes vanish. So if the residual does not become 0, the solver starts
+    again from a point slightly beside x.
     """
     from scipy.optimize import least_squares  # slow import, not needed for every start
 
@@ -121,7 +121,7 @@ def consistent(
     q, v = jax.device_put((np.asarray(x, q.dtype), np.asarray(y, v.dtype)))
     found = (positions, tolerance * (np.abs(A) @ sizes)), (velocities, tolerance * (np.abs(B) @ np.abs(y)))
     if is_consistent and not all(np.all(np.abs(residual) <= allowed) for residual, allowed in found):
-        # Where the slope of a row vanishes, it does not bound the rounding error.
+        # Where the slope of a row vanishes, the slope does not bound the rounding error.
         changes = changed_by_rounding(lambda *state: at_state(*state)[:2], system, t, q, v, M)
         is_consistent = all(
             np.all(np.abs(residual) <= np.maximum(allowed, TIMES * change))
@@ -131,7 +131,7 @@ def consistent(
 
 
 def least_change(M: np.ndarray, A: np.ndarray, missing: np.ndarray) -> Float[np.ndarray, " n"]:
-    """The change x with A x = ``missing`` and least xᵀ M x."""
+    """The change x with A x = ``missing`` and smallest xᵀ M x."""
     if not missing.size:
         return np.zeros(len(M))
     L = np.linalg.cholesky(M)
@@ -154,7 +154,8 @@ def _without_rounding(A):
 
 
 def at_state(system: AbstractSystem, t: Array, q: Array, v: Array) -> tuple[np.ndarray, ...]:
-    """φ, (φ̇, ψ), M, ∂φ/∂q and ∂(φ̇, ψ)/∂v. If there is no mass, M is the identity: such a mechanism has poses, too."""
+    """φ, (φ̇, ψ), M, ∂φ/∂q and ∂(φ̇, ψ)/∂v. Without masses M is the identity: a mechanism without masses has poses,
+    too."""
     phi, rate, M, A, B = (np.asarray(x) for x in _rows(system, t, q, v))
     return phi, rate, M if M.any() else np.eye(len(M)), A, B
 

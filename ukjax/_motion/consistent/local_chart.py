@@ -22,7 +22,7 @@ STEPS = 4
 class LocalChart(AbstractSystem):
     """``system`` with q̇ = N(q) v in local coordinates x (n,) around ``q0`` (nq,).
 
-    q is the point to which q̇ = N(q) x leads from q0 in unit time, so that invariants of N, such as the norm of a
+    q is the solution of q̇ = N(q) x after unit time, with the start q0. So invariants of N, such as the norm of a
     quaternion, are preserved.
     """
 
@@ -85,7 +85,7 @@ class LocalChart(AbstractSystem):
 def chart_at(
     model: AbstractSystem, q0: Float[Array, " nq"], v0: Float[Array, " n"], scale: Scale
 ) -> tuple[AbstractSystem, Array, Scale]:
-    """The system, start and scale to search with.
+    """The system, start and scale of the search.
 
     These are the model's own if q̇ = v, else those of a local chart around q0, where the start is x = 0.
     """

@@ -26,9 +26,9 @@ def locked(
 ) -> AbstractSystem:
     """``system`` with the coordinates and velocities in ``fixed`` locked.
 
-    Each named coordinate keeps its value and rate from (t, q, v). Each named velocity that is no rate of a coordinate
-    keeps its value from v. Returns ``system`` itself if ``fixed`` is empty. Raises ``InputError`` for unknown names,
-    which calls them by the name of the user's ``argument``.
+    Each named coordinate keeps its value and rate from (t, q, v). Each named velocity that is not the rate of a
+    coordinate keeps its value from v. Returns ``system`` itself if ``fixed`` is empty. Raises ``InputError`` for
+    unknown names; the message uses the name of the user's ``argument``.
     """
     fixed_names = (fixed,) if isinstance(fixed, str) else tuple(fixed) if isinstance(fixed, Iterable) else None
     if fixed_names is None or not all(isinstance(name, str) for name in fixed_names):
@@ -43,9 +43,7 @@ def locked(
 
 
 class Locked(AbstractVariant):
-    """A system some of whose named coordinates follow q + q̇ (t − t0), and some of whose named velocities are
-    constant.
-    """
+    """A system in which some named coordinates follow q + q̇ (t − t0), and some named velocities are constant."""
 
     of_q: tuple[str, ...] = eqx.field(static=True)
     of_v: tuple[str, ...] = eqx.field(static=True)

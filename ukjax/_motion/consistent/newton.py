@@ -82,8 +82,8 @@ def project_by_newton(
     scale: Scale,
     levels: MethodPerLevel,
 ) -> tuple[Float[Array, " nq"], Float[Array, " n"], Bool[Array, ""]]:
-    """The nearest point for a start close to the constraints, by the linear solvers ``levels``; and whether it is
-    certain."""
+    """The nearest point for a start close to the constraints, by the linear solvers ``levels``; and whether convergence
+    is certain."""
     small = q0.size <= MAX_SIZE_OF_SINGLE_KERNEL  # then a kernel takes less time to compile
     return (per_member(_project) if small else _project)(system, t, q0, v0, scale, levels)
 

@@ -18,7 +18,7 @@ from ..stepper.limits import MAX_SIZE_OF_SINGLE_KERNEL
 
 
 def fixed(residual: Callable, x0: Float[Array, " n"]) -> Callable:
-    """``residual`` without derivatives with respect to anything but x.
+    """``residual``, differentiable with respect to x only.
 
     A user's function may close over traced values.
     """
@@ -45,7 +45,7 @@ class Conditions(NamedTuple):
         lam = response.multipliers(M @ (x - x0))
         H = jax.jacfwd(lambda x: M @ (x - x0) - jax.vjp(residual, x)[1](lam)[0])(x)
         H = (H + H.T) / 2
-        # H need only be positive definite on the null space of A, where weight along the rows of A changes nothing.
+        # H must be positive definite only on the null space of A. Weight along the rows of A changes nothing there.
         rows = row_scale(A, coordinate_scale(M))[:, None] * A
         weight = jnp.sqrt(jnp.sum((H - M) ** 2)) / jnp.maximum(jnp.sum(coordinate_scale(M) ** -2), 1e-30)
         factorisation = method.with_active_rows(response.kept).factorise(H + weight * rows.T @ rows, A)

@@ -45,9 +45,10 @@ def project(
         min (q − q0)ᵀ M (q − q0)  with φ(t, q) = 0,      then  min (v − v0)ᵀ M (v − v0)  with φ̇ = 0 and ψ = 0,
 
     with M at q0 for the first and at the new q for the second. If the model has a kinematic map q̇ = N(q) v, the
-    difference q − q0 is replaced by the vector x for which q̇ = N(q) x leads from q0 to q in unit time: invariants of
-    N, such as the norm of a quaternion, are preserved. Redundant constraints are allowed. A start on an axis of
-    symmetry of the constraints stays on it, even if the nearest points lie on both its sides: move it slightly.
+    difference q − q0 is replaced by the vector x for which the solution of q̇ = N(q) x goes from q0 to q in unit time.
+    This preserves invariants of N, such as the norm of a quaternion. Redundant constraints are allowed. A start on an
+    axis of symmetry of the constraints stays on the axis, even if the nearest points lie on both sides of it. Move such
+    a start slightly.
 
     Parameters
     ----------
@@ -58,8 +59,8 @@ def project(
     q0
         Coordinates of the start, shape (nq,), in the units of the model.
     v0
-        Velocities of the start, shape (n,); (nq,) unless the model has a kinematic map. For a control with states also
-        (v, s) of shape (n + k,), whose states are not changed.
+        Velocities of the start, shape (n,); (nq,) unless the model has a kinematic map. For a control with states,
+        (v, s) of shape (n + k,) is allowed; s is not changed.
     method
         Solver for the constraints, by name or as an object.
     fixed
@@ -69,8 +70,8 @@ def project(
     Returns
     -------
     q, v
-        The consistent state, with the shapes of q0 and v0. It has exact first and second derivatives with respect
-        to all inputs, from the optimality conditions, not through the iteration.
+        The consistent state, with the shapes of q0 and v0. Its first and second derivatives with respect to all inputs
+        are exact. They follow from the optimality conditions, not from the iteration.
 
     Raises
     ------
@@ -97,8 +98,7 @@ def project_state(
 ) -> tuple[Float[Array, " nq"], Float[Array, " n"]]:
     """``project`` for arguments of the right kinds and shapes.
 
-    ``is_near`` is False if the start is known to be far from the constraints: Newton's method, which is then of no use,
-    is not compiled.
+    ``is_near`` is False if the start is known to be far from the constraints; then Newton's method is not compiled.
     """
     model, q0, v0, t = canonicalise(model, q0, v0, t)
     check_kinematic_map(model, q0, v0)

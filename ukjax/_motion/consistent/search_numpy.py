@@ -26,7 +26,7 @@ MAX_ITERATIONS = 200
 """Maximum number of steps along the constraints."""
 
 ROUNDINGS = 64
-"""A residual of at most this many units in the last place of its terms is rounding, whatever its slope."""
+"""A residual counts as rounding, for any slope, if it is at most this many units in the last place of its terms."""
 
 Evaluate = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]
 """Function of x that returns a residual and its Jacobian."""
@@ -119,7 +119,7 @@ def _nearest(
     if not rows.size or not finite(M, rows, A) or complaint_of_mass(M):
         return x0, None if rows.size else fast_path, not rows.size and finite(M, x0)
     x = x0 if linear else by_least_squares(evaluate, x0, coordinate_scale_by_numpy(M), eps)
-    # Redundant rows are dependent on the constraints, not off them: the rank determined here is used from now on.
+    # Redundant rows are dependent only at points on the constraints. The rank determined here is used from now on.
     A = evaluate(x)[1]
     if not finite(A):
         return x, None, False
@@ -137,7 +137,7 @@ def _nearest(
         is_found = False
         if search.satisfied(x):
             x, is_found = (x, True) if linear else search.along(x)
-        if not is_found:  # where slopes vanish, only the sizes of the terms show what is rounding
+        if not is_found:  # where slopes vanish, the sizes of the terms show the rounding
             terms = np.maximum(sizes(x), sizes(x0))  # a program that is compiled only here
             search = search._replace(terms=terms)
             x, is_found = (x, search.satisfied(x)) if linear else search.along(x)
@@ -171,7 +171,7 @@ class _Search(NamedTuple):
                 break
             tried = self.restored(x + share * step)
             next_step, expected_gain = self.towards_start(tried), share * (step @ self.M @ step) / 2
-            # Near the end rounding hides the gain; then the lengths of the steps are compared instead.
+            # Near the end the gain is smaller than rounding; then the lengths of the steps are compared instead.
             is_resolved = expected_gain > self.eps**0.5 * self.away(x)
             is_nearer = (
                 self.away(x) - self.away(tried) > expected_gain
@@ -203,14 +203,14 @@ class _Search(NamedTuple):
         return bool(np.all(is_satisfied))
 
     def restored(self, x: np.ndarray) -> np.ndarray:
-        """Back onto the constraints, by Newton's method."""
+        """The point on the constraints that Newton's method reaches from x."""
         for _ in range(4):
             rows, A = self.evaluate(x)
             x = x + self.change(A[self.active], -rows[self.active])
         return x
 
     def towards_start(self, x: np.ndarray) -> np.ndarray:
-        """The step along the constraints that leads nearest to x0."""
+        """The step along the constraints whose end is nearest to x0."""
         A = self.evaluate(x)[1][self.active]
         return self.x0 - x + self.change(A, A @ (x - self.x0))
 

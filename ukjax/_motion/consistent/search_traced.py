@@ -37,9 +37,8 @@ def _nearest(
 ) -> tuple[Float[Array, " n"], Bool[Array, ""], Float[Array, " n"]]:
     """argmin (x − x0)ᵀ M (x − x0) with residual(x) = 0, whether it was found, and the last iterate.
 
-    The iteration steps along the constraints towards x0, and returns onto them by Newton's method after each step, so
-    that the rank of redundant rows is determined where they are redundant. Derivatives follow from the optimality
-    conditions.
+    The iteration moves along the constraints towards x0. After each step Newton's method returns to the constraints,
+    where the rank of redundant rows is determined. Derivatives follow from the optimality conditions.
     """
     if residual(x0).size == 0:
         return x0, jnp.all(jnp.isfinite(x0)), x0
@@ -51,9 +50,9 @@ def _nearest(
 
 
 def _iterate(residual, x0, M, sizes, method):
-    """First onto the constraints, then along them towards x0, as in ``search_numpy``.
+    """Move onto the constraints, then along them towards x0, as in ``search_numpy``.
 
-    A step that leads no nearer, or leaves the constraints, is shortened.
+    A step that does not come nearer to x0, or leaves the constraints, is shortened.
     """
     eps = jnp.finfo(x0.dtype).eps
 
@@ -72,7 +71,7 @@ def _iterate(residual, x0, M, sizes, method):
         tried = restore(x + share * direction, method)
         next_step = least_change(tried, M @ (x0 - tried), 0 * residual(tried), method)
         gain = share * (direction @ M @ direction) / 2
-        # Near the end rounding hides the gain; then the lengths of the steps are compared instead.
+        # Near the end the gain is smaller than rounding; then the lengths of the steps are compared instead.
         shorter = sizes.change(next_step) < sizes.change(direction)
         is_nearer = jnp.where(
             gain > eps**0.5 * squared_distance(x), squared_distance(x) - squared_distance(tried) > gain, shorter
@@ -87,7 +86,7 @@ def _iterate(residual, x0, M, sizes, method):
         return (k == 0) | (sizes.change(direction) > 64 * eps) & (share > eps) & (k < MAX_ITERATIONS)
 
     start, tolerance = _least_squares(residual, x0, M, sizes), eps**0.6
-    # Redundant rows are dependent on the constraints, not off them: the rank determined here is used from now on.
+    # Redundant rows are dependent only at points on the constraints. The rank determined here is used from now on.
     method = method.with_active_rows(method.factorise(M, jax.jacfwd(residual)(start)).kept)
     x, direction, _, _ = jax.lax.while_loop(is_running, step, (start, 0 * x0, jnp.ones((), x0.dtype), 0))
     return x, (sizes.change(direction) < tolerance) & (sizes.relative_residual(residual(x)) < tolerance)

@@ -20,7 +20,7 @@ from ..stepper.contact_setting import max_penetration
 def check_options_with_contact(
     model: Any, events: tuple[Event, ...], solver: Any, drift: str, steps_known: bool, **not_available: Any
 ) -> None:
-    """Raise ``InputError`` for options that contacts do not allow, or events on which steps end, or that need them.
+    """Raise ``InputError`` for options that need contacts, or that contacts or events on which steps end do not allow.
 
     ``steps_known``: steps are adaptive, or the number of fixed steps is known.
     """

@@ -23,7 +23,7 @@ MAX_CREEP = 1e-3
 """Creep distance that triggers a warning, relative to the size of the coordinate."""
 
 LONGEST_STEP = 2.0
-"""Longest step of an explicit method, about, in units of the width over the acceleration by friction."""
+"""Approximate longest step of an explicit method, in units of the width over the acceleration by friction."""
 
 
 def warn_of_creep(trajectory: Trajectory, problem: Problem, scale: Scale) -> None:
@@ -95,8 +95,8 @@ def _rounded_down(x):
 def _rates(model, t, q, v, of_q):
     """The rates that friction opposes (members, samples, k).
 
-    Also, at the first sample of each member, their derivatives by v (members, k, n), and the sizes of the quantities
-    whose rates they are (members, k), from ``of_q``, those of the coordinates.
+    Also returned, at the first sample of each member: the derivatives of the rates by v (members, k, n), and the sizes
+    of the quantities that have these rates (members, k). These follow from ``of_q``, the sizes of the coordinates.
     """
 
     def first(t, q, v, of_q):

@@ -1,4 +1,4 @@
-"""Why a motion failed: which trajectory, when, which constraint, and what to do."""
+"""Diagnosis of a failed motion: trajectory, time, constraint and remedy."""
 
 import warnings
 from collections.abc import Callable
@@ -75,7 +75,7 @@ class Worst(NamedTuple):
 def worst_row(system: AbstractSystem, t: Array, q: Array, v: Array, scale: Scale) -> Worst:
     """The most violated constraint at (t, q, v), relative to the sizes of its terms.
 
-    It is one of positions if any of these is off by more than a start may be, else of velocities.
+    It is a constraint on positions if one of these is violated by more than a start may be, else one on velocities.
     """
     residuals = _residuals(system, t, *jax.tree.map(lambda x: jnp.asarray(x)[None], (q, v, scale)))
     return worst_of(jax.tree.map(lambda x: np.asarray(x)[0], residuals), system, t, q, v)
@@ -373,7 +373,7 @@ def _slope_of_event(kinematic_map, event, t, q, v, motion, scale):
 def warn_of_unarmed_event(trajectory: Trajectory, event: Event) -> None:
     """Warn once if a motion was on the far side of its event from the start, so that no crossing counted.
 
-    It then reached its last time on the side to which it should have crossed.
+    The motion then reached its last time on the side to which it should have crossed.
     """
     finished = np.flatnonzero(np.atleast_1d(np.asarray(trajectory.finished)))
     if not event.counted or not finished.size:

@@ -134,7 +134,7 @@ _counts = LRUCache(MAX_PROGRAMS)
 
 
 def _actuators(model, t, q, v):
-    """The number of actuators, found by tracing once for all models of one structure."""
+    """The number of actuators, determined by tracing once for all models of one structure."""
     structure, arrays = split(model)
     key = structure, *((x.shape, x.dtype) for x in (*arrays, q, v))
     count = lambda: eqx.filter_eval_shape(model.command, t, q, v).u.size
@@ -153,17 +153,17 @@ def _check_actuators(control, p):
 def _first_unreachable(system, t, q, v, scale):
     """The first state whose task the actuators cannot perform, as (index, message), or None.
 
-    Also W B and A at all states, if the control serves the task alone.
+    Also returns W B and A at all states, if the control serves the task alone.
     """
     command, terms, matrices = jax.tree.map(np.asarray, _commands(system, t, q, v, scale.unit))
     is_reached = lambda terms: np.all(np.abs(command.unreachable) <= UNREACHED * terms, axis=-1)
-    if not np.all(is_reached(terms)):  # it may be rounding of terms of b that cancel, whose sizes take time to find
+    if not np.all(is_reached(terms)):  # terms of b may cancel; their sizes are slow to compute
         terms = terms + np.asarray(_sizes_of_b(system, t, q, v, scale))
     failing = np.flatnonzero(~is_reached(terms))
     if not failing.size:
         return None, matrices
     i = int(failing[0])
-    at = jax.device_put((t[i], q[i], v[i]))  # functions of the user take arrays of JAX
+    at = jax.device_put((t[i], q[i], v[i]))  # functions of the user take JAX arrays
     labels = names_of(task_of(system), lambda c: c.rows(*at)[1])
     return (i, shortfall(jax.tree.map(lambda x: x[i], command), labels, terms[i])), matrices
 
@@ -204,7 +204,7 @@ def _norms(x, axis):
 def _commands(system, t, q, v, unit):
     """Actuator commands, and sizes of the terms of the wanted accelerations b̄ = b − A a, without those of b.
 
-    There a comes from forces that may balance each other.
+    The acceleration a comes from forces that may balance each other.
     """
 
     def of_state(t: Array, q: Float[Array, " nq"], v: Float[Array, " n"], unit: Float[Array, " n"]):

@@ -1,9 +1,9 @@
-"""Integration through a singular pose, where rows become dependent that are independent before and after.
+"""Integration through a singular pose: rows are dependent there, but independent before and after it.
 
 Near such a pose rounding errors are divided by the distance to it, so no step may start or end there, and no stage may
-be there. So the motion is integrated to a state at some distance before the pose, and from there in one step to a state
-at the same distance behind it. Samples between the two are interpolated by the quintic polynomial with the positions,
-velocities and accelerations of both states; its error is of sixth order in that small distance.
+lie there. So the motion is integrated to a state at some distance before the pose. From there, one step leads to a
+state at the same distance behind it. Samples between these two states are interpolated by the quintic polynomial with
+the positions, velocities and accelerations of both states; its error is of sixth order in that small distance.
 """
 
 from collections.abc import Callable
@@ -38,19 +38,20 @@ FROM_STEP = 4
 """A pose further ahead than this many lengths of the failed step is not the cause of the failure."""
 
 NEARER = 0.7
-"""Ratio of the distances from which the pose is tried to be crossed, one after the other."""
+"""Ratio of successive distances from which a crossing of the pose is tried."""
 
 VISITED = 8
 """Number of samples, and of steps, from which the sizes of the rows are taken. A row may vanish at the pose, so that
-its size at the last steps says nothing; those since the last singular pose may all be close to one.
+its size in the last steps is not representative. All steps since the last singular pose may be close to a pose.
 """
 
 TAKES_PART = 0.1
-"""A row is one of the dependent rows if its weight in their vanishing combination is larger; all squares add to 1."""
+"""A row is one of the dependent rows if its weight in their vanishing combination is larger than this; the squares of
+all weights add to 1."""
 
 SMOOTH = 16
-"""Largest relative difference of the accelerations before and behind the pose, in units of the relative distance. It is
-larger if a mechanism only comes near a singular pose, since it then moves on along another branch.
+"""Largest relative difference of the accelerations before and behind the pose, in units of the relative distance. The
+difference is larger if a mechanism only comes near a singular pose, since it then follows another branch.
 """
 
 
@@ -136,7 +137,7 @@ def is_undecided(
     """Whether the last state is so near a singular pose that rounding errors decide on the branch behind it.
 
     The arguments are those of ``cross_singular_pose``; ``limit`` is the smallest singular value of the rows, relative
-    to the largest, below which that is so. A row that only fades away slowly makes no singular pose.
+    to the largest, below which that is so. A row that only vanishes slowly does not make a singular pose.
     """
     if not has_understood_rows(problem):
         return False
@@ -150,7 +151,7 @@ def is_undecided(
 
 
 class _Look(NamedTuple):
-    """Functions that tell how far a singular pose is: ``part`` of a recorded state, its arrays ``on_device``, and the
+    """Functions for the distance to a singular pose: ``part`` of a recorded state, its arrays ``on_device``, and the
     ``distance`` from (t, q, v), where far enough means the given share.
     """
 

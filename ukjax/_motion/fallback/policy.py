@@ -1,8 +1,8 @@
 """Fallback policy: the solver to use where the fast path did not apply.
 
-Which rows of a mechanism are redundant hardly ever changes. So redundant rows are found once, by NumPy, and dropped
-from the compiled program, which is then as fast as any other. The program still evaluates these rows: a dropped row
-that is violated triggers a fallback, as do rows that become dependent. Then the rows are chosen again.
+Which rows of a mechanism are redundant hardly ever changes. So redundant rows are determined once, by NumPy, and
+dropped from the compiled program, which is then as fast as any other. The program still evaluates these rows: a dropped
+row that is violated triggers a fallback, as do rows that become dependent. Then the rows are chosen again.
 """
 
 import contextlib
@@ -205,7 +205,7 @@ def _least(fast_path, dtype):
 def _report_undecided_rows(system, classes, t, q, v, at_start):
     """Raise or warn about rows as small as rounding that do not come from rounding.
 
-    At the start this is an error, probably a mistake of units; later a row that fades away.
+    At the start this is an error, probably a mistake of units. Later it is a row that vanishes slowly.
     """
     if not np.any(classes.undecided):
         return
@@ -255,7 +255,8 @@ def note_rows_left_out(plan: Plan, method: AbstractMethod | MethodPerLevel, rows
 
 
 def solve_batch(program: Program, problem: Problem, start: InitialState, plan: Plan) -> Solution:
-    """Integrate a batch by ``program``: a kernel does all members at once, other programs do them in chunks."""
+    """Integrate a batch by ``program``: a kernel integrates all members at once, other programs integrate them in
+    chunks."""
     if is_kernel(problem.method):
         run = lambda problem, start: run_interruptibly(program, start, problem)
     else:
@@ -276,7 +277,8 @@ def solve_every_member(
 
     A method that one member needs does not affect the others. A member whose terms are invalid at its start raises
     ``InputError``, or has the result ``REFUSED`` if ``refuse`` is false. Members that need another method run ``again``
-    at a time, with one program for any number of them; if None, all at once, padded to a power of two.
+    at a time, with one program for any number of members. If ``again`` is None, they run all at once, padded to a power
+    of two.
     """
     method = initial_method(problem, runtime_rows=False)
     with contextlib.nullcontext() if refuse else contextlib.suppress(ValueError):
@@ -329,8 +331,8 @@ def solve_eagerly(program: Program, problem: Problem, start: InitialState, plan:
 def initial_method_at(problem: Problem, start: InitialState) -> AbstractMethod | MethodPerLevel:
     """Solver to start with, compiled in: for a batch, chosen by its first member, or for one motion.
 
-    With many rows, or at least as many as velocities, some may be redundant: the first member tells. Otherwise a
-    program would be compiled that no member can use.
+    With many rows, or at least as many as velocities, some may be redundant. They are determined at the first member.
+    Otherwise a program would be compiled that no member can use.
     """
     method = initial_method(problem, runtime_rows=False)
     many_rows = min(start.v.shape[-1], MIN_ROWS_TO_CHECK)

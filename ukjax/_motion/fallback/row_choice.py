@@ -1,7 +1,7 @@
-"""The independent rows that ``step`` uses, found once for all models of one structure.
+"""The independent rows that ``step`` uses, determined once for all models of one structure.
 
 Which rows are redundant hardly ever changes, and a search for them takes longer than a step. Rows that were chosen for
-other numbers, or at another state, may be wrong: the step reports it, and the rows are chosen again.
+other numbers, or at another state, may be wrong: the step reports this, and the rows are chosen again.
 """
 
 from dataclasses import dataclass
@@ -32,7 +32,8 @@ class RowChoice:
     method
         Solver to start with.
     is_chosen
-        Whether there is nothing to choose at the start of a motion: it is done, or the solver needs no choice.
+        Whether no choice is needed at the start of a motion: the rows are chosen already, or the solver needs no
+        choice.
     """
 
     method: AbstractMethod | MethodPerLevel
@@ -104,7 +105,8 @@ def method_after(
 
 
 def _problem(model, requested, projection, dtype):
-    """The problem of one step. It has no samples, so no state is a start whose terms raise errors."""
+    """The problem of one step. It has no samples. So no state counts as a start, whose invalid terms would raise
+    errors."""
     return Problem(
         model=model,
         ts=jnp.zeros(0, dtype),

@@ -1,8 +1,8 @@
 """Distinguishes small rows from rows that vanish except for rounding.
 
-The size of a row does not show this: 1e-10 ẏ = 0 is a valid constraint in a unit of its own, while the row 1000 sin q ẏ
-at q = π is only rounding. Perturbing its inputs does: if they change by a few roundings, a row of rounding changes by
-its own size, and any other row hardly changes.
+The size of a row does not show this: 1e-10 ẏ = 0 is a valid constraint in a suitable unit, while the row 1000 sin q ẏ
+at q = π is only rounding. A perturbation of the inputs shows it: if they change by a few roundings, a row of rounding
+changes by its own size, and any other row hardly changes.
 """
 
 from collections.abc import Callable, Sequence

@@ -1,7 +1,8 @@
-"""A step that starts at a singular pose, where rows become dependent that are independent elsewhere on the motion.
+"""A step that starts at a singular pose: rows are dependent there, but independent elsewhere on the motion.
 
-There A q̈ = b does not determine accelerations that are unique before and after. With u the combinations of rows that
-vanish, uᵀA = 0, the limit of the acceleration follows from the third derivative of uᵀφ along the motion:
+There A q̈ = b does not determine the accelerations, although they are unique before and after the pose. With u the
+combinations of rows that vanish, uᵀA = 0, the limit of the acceleration follows from the third derivative of uᵀφ along
+the motion:
 
     3 uᵀ Ȧ q̈ = −uᵀ φ⃛,   φ⃛ with q̈ = 0.
 
@@ -58,8 +59,8 @@ def step_from_singular_pose(
 ) -> StepFromPose | None:
     """A step of length h, or shorter where an adaptive step must be.
 
-    Returns None if (q, v) is no singular pose, if the rows of positions are dependent elsewhere too, or if the kind of
-    constraints is not supported.
+    Returns None if (q, v) is not a singular pose, if the rows of positions are dependent elsewhere too, or if the kind
+    of constraints is not supported.
     """
     model = problem.model
     if not has_understood_rows(problem) or h <= 0:

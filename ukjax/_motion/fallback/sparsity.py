@@ -22,7 +22,7 @@ others.
 """
 
 MOST_BANDS = 16
-"""So many are remembered: to find one takes the matrices in full."""
+"""Number of remembered bands: the search for one needs the full matrices."""
 
 _bands: dict[Any, Sparse] = {}
 """Cached bands, shared by models that differ only in numbers. A wrong band is detected at run time."""

@@ -1,8 +1,8 @@
 """Motions whose explicit steps are limited by stability, not by accuracy.
 
-It is decided after the motion, so that steps have no additional cost. A motion with many steps, far shorter than the
-time in which its state changes, is suspected. Then the eigenvalues of the Jacobian of (q̇, v̇) at its end decide. Systems
-with so many velocities that a band matrix is used are not examined: their Jacobian takes long to compile.
+The decision is made after the motion, so that steps have no additional cost. A motion with many steps, far shorter than
+the time in which its state changes, is suspected. Then the eigenvalues of the Jacobian of (q̇, v̇) at its end decide.
+Systems with so many velocities that a band matrix is used are not examined: their Jacobian takes long to compile.
 """
 
 from functools import lru_cache
@@ -49,7 +49,7 @@ class Stiffness(NamedTuple):
 
     @property
     def in_words(self) -> str:
-        """The steps, and what limits them."""
+        """The steps and their limit in words."""
         return (
             f"its {self.steps} steps, of {self.h:.2g} s on average, are limited by stability and not by accuracy, "
             f"since a fast part decays within {self.time:.2g} s"

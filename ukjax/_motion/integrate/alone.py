@@ -1,4 +1,4 @@
-"""Members of a batch that came to a singular pose, integrated again one by one."""
+"""Members of a batch that ended at a singular pose, integrated again one by one."""
 
 from dataclasses import replace
 

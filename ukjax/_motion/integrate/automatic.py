@@ -31,7 +31,7 @@ def check_automatic(problem: Problem, plan: Plan) -> None:
 
 
 def integrate_automatically(problem: Problem, start: InitialState) -> tuple[Solution, Problem, Plan]:
-    """Integrate by the default solver, or from the start by ``Radau`` if that proves to be stiff.
+    """Integrate by the default solver, or from the start by ``Radau`` if the motion proves to be stiff.
 
     ``problem`` is that of the default solver. Stiffness is examined after ``MANY_STEPS`` steps, before the motion is
     integrated with all steps that it needs, and at its end. Returns the solution, and the problem and the plan of the

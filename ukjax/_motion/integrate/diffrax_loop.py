@@ -1,4 +1,5 @@
-"""diffrax's loop, for what no other integrator supports: events, implicit solvers, given adjoints, progress meters."""
+"""diffrax's loop, for features that no other integrator supports: implicit solvers, chosen adjoints, progress meters,
+and the event that ends a motion."""
 
 from dataclasses import replace
 from typing import Any, ClassVar, NamedTuple

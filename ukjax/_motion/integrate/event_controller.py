@@ -225,7 +225,7 @@ class EventController(dfx.AbstractAdaptiveStepSizeController):
         """Search for the event along a step."""
         h, dtype, direction = step.t1 - step.t0, step.q0.dtype, self.event.counted
         is_armed, is_sought, bisect = state.side != 0, state.tries > 0, state.tries >= MAX_TRIES
-        # The value is positive on the side from which a crossing counts, or, before any counts, will have to come.
+        # The value is positive on the side from which a crossing counts, or will count later.
         side = jnp.where(is_armed, state.side, direction or 1)
         value_at = lambda t, q, v: side * self.event(self.start + t, q, v)
         value_along, constants = jax.closure_convert(lambda share: value_at(*step.at(share)), jnp.zeros((), dtype))

@@ -397,7 +397,7 @@ def _outlook(setting, mode, values, forces, step_taken: Step, t0, h, share_of_mo
 
 
 def _grazes(setting, met, speeds, after):
-    """Whether a gap closes at its speed that would open again before it is negative by ``setting.grazing``."""
+    """Whether a closing gap would, at its speed, open again before it falls below −``setting.grazing``."""
     count = setting.layout.gaps
     speed, opening = speeds[:count], after.response.free[:count]
     return jnp.any(met[:count] & (speed < 0) & (opening > 0) & (speed**2 <= 2 * opening * setting.grazing))
@@ -412,7 +412,7 @@ def _gaps_along(setting, step_taken, t0, x):
 
 
 def _iterate(problem, setting, surfaces, ts, scale, derivatives, state: LoopState) -> tuple[LoopState, Entries]:
-    """One step, and what changes at its end: events, and the contact mode."""
+    """One step, and the changes at its end: events, and the contact mode."""
     layout, system, method = setting.layout, setting.system, problem.current_method
     t0, span = ts[0], ts[-1] - ts[0]
     least = SMALLEST_STEP * span
@@ -596,7 +596,7 @@ def _iterate(problem, setting, surfaces, ts, scale, derivatives, state: LoopStat
 
 
 class Change(NamedTuple):
-    """What changes at the end of a step.
+    """The changes at the end of a step.
 
     Attributes
     ----------
@@ -669,7 +669,7 @@ def _flight(setting, forces, mode):
 
 
 def _turned(setting, mode, t, q, v):
-    """The mode with the directions of slip in space as they are now."""
+    """The mode with the present directions of slip in space."""
     if setting.layout.dim == 1:
         return mode
     return directions_along(mode, setting.contacts(t, q, v), setting.layout)

@@ -116,7 +116,7 @@ def _solve(start, problem):
 
 
 def _time_after(taken: Int[Array, "*batch"], ts: Array, per_interval: Array) -> Float[Array, "*batch"]:
-    """Time after so many steps, including the first one of length zero."""
+    """Time after the steps ``taken``, including the first one of length zero."""
     counts = _with_first_step(per_interval)
     steps_to_sample = jnp.cumsum(counts)
     reached = jnp.sum(steps_to_sample <= taken[..., None], axis=-1)  # number of samples that were reached

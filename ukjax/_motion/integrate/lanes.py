@@ -169,7 +169,7 @@ def _through_lanes(problem: Problem, start: InitialState) -> Record:
         )
         steps = lanes.steps + 1
         fine = control.fine(following, least) | trial
-        # A state that is off the constraints at the first time was given so. It is not a failure of the method.
+        # A state off the constraints at the first time was off in the input. This is not a failure of the method.
         beyond = beyond & (accepted | ~fine) & (started | stepped.needs_fallback)
         is_finite = finite(q, v, axis=0) & fine
         sample = lanes.sample + landed

@@ -1,4 +1,4 @@
-"""Sampled control: the law is evaluated at instants, and its inputs are held in between.
+"""Sampled control: the law is evaluated at instants, and its inputs are constant in between.
 
 The motion is cut at all its stops: samples, instants, and times at which inputs begin to act. Between two stops the
 inputs are constant, and one of the other integrators does the steps, so that nothing is interpolated.
@@ -27,7 +27,7 @@ from .fixed_step import fixed_step_loop, step_counts
 from .traced import integrate_forward_mode, integrate_one
 
 SAME_TIME = 1e-9
-"""Times closer than this fraction of the period are one stop, and times that differ by rounding."""
+"""Times closer than this fraction of the period are one stop; so are times that differ by rounding."""
 
 ROUNDING = 4
 """Largest rounding error of a time, relative to the distance of neighbouring numbers at the largest time."""

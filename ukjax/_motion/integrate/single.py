@@ -2,8 +2,8 @@
 
 The motion is integrated in pieces of many steps, by a program that contains the acceleration and the correction only
 once. The host checks the state between the pieces. If the method was not applicable (redundant rows, a singular mass
-matrix), the motion continues from there by a method that is, which is compiled only then. The steps are recorded, so
-that the derivative is a short loop backwards over them.
+matrix), the motion continues from there by another method, which is compiled only then. The steps are recorded, so that
+the derivative is a short loop backwards over them.
 """
 
 from dataclasses import replace
@@ -445,7 +445,7 @@ def _without_kernels_unless_single_loop(function, model, method, projection):
 def advance(
     step_inputs: tuple, loop_state: LoopState, samples: Array, most: Any = None, rows: int = 0
 ) -> tuple[LoopState, Array, StepHistory]:
-    """Advance a motion by at ``most`` this number of steps, None for all.
+    """Advance a motion by at most ``most`` steps, None for all.
 
     Returns the loop state, the updated ``samples``, and the record of the first ``rows`` steps.
     """
@@ -511,7 +511,7 @@ def _advance(step_inputs, loop_state, samples, most, rows, take_step):
         inconsistent = loop_state.inconsistent | (accepted & stepped.inconsistent)
         # Adaptive steps are first repeated with a shorter length.
         jumped = stepped.jumped & (stuck if per_interval is None else True)
-        # A state that is off the constraints at the first time was given so. It is not a failure of the method.
+        # A state off the constraints at the first time was off in the input. This is not a failure of the method.
         needs_fallback = has_fallback & ((stepped.needs_fallback & (accepted | ~fine)) | (off & started & drops_rows))
         # A state off the constraints is accepted, so that the error message can report it.
         accepted = accepted & fine & ~needs_fallback & ~jumped & ~jnp.asarray(singular)

@@ -1,4 +1,5 @@
-"""A stepper as a solver of diffrax, for what only diffrax's loop supports, such as events."""
+"""A stepper as a solver of diffrax, for features that only diffrax's loop supports, such as an event that ends a
+motion."""
 
 from typing import Any, ClassVar
 

@@ -31,7 +31,7 @@ class Rates(NamedTuple):
 
 
 class Outlook(NamedTuple):
-    """Values at the end of a step that are positive until something changes: until an event, or a contact mode.
+    """Values at the end of a step that are positive until an event or a change of the contact mode.
 
     Attributes
     ----------
@@ -42,7 +42,7 @@ class Outlook(NamedTuple):
     aim
         Length of a shorter step to that change [s].
     met
-        The values whose change the step ends on (k,).
+        The values at whose change the step ends (k,).
     grazes
         Whether an open gap touches zero without speed; False for events.
     """
@@ -115,7 +115,7 @@ class Surfaces(NamedTuple):
         return jnp.abs(value) <= self.rounding + jnp.abs(rates.first) * self.time_rounding
 
     def side(self, value: Float[Array, " events"], rates: Rates) -> Float[Array, " events"]:
-        """The side at an instant: on the surface, that to which the motion leaves it."""
+        """The side at an instant; on the surface, the side to which the motion leaves."""
         leaves = jnp.where(jnp.abs(rates.first) > rates.rounding, jnp.sign(rates.first), 0)
         return jnp.where(self._is_on(value, rates), leaves, jnp.sign(value))
 

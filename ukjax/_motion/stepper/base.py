@@ -13,7 +13,7 @@ from .scaling import Scale
 
 
 class StepSetting(NamedTuple):
-    """What is the same for all steps of a motion.
+    """Settings that all steps of a motion share.
 
     Attributes
     ----------
@@ -59,17 +59,17 @@ class StepEnd(NamedTuple):
 
 
 class AbstractStepper(eqx.Module):
-    """One step of an integrator. A loop over time calls ``step`` and knows nothing else of the integrator.
+    """One step of an integrator. A loop over time uses only the methods of this class.
 
     Parameters of a subclass are static fields. Loops differentiate through ``step``: an iteration inside of it needs
     its own rule for derivatives, such as ``jax.lax.custom_root``.
     """
 
     def check(self, model: Any, drift: str) -> None:
-        """Raise ``InputError`` for a model or a drift correction that these steps cannot take."""
+        """Raise ``InputError`` for a model or a drift correction that these steps do not support."""
 
     def init(self, q: Float[Array, " nq *batch"], v: Float[Array, " n *batch"]) -> Any:
-        """What the first step needs of the steps before it, a pytree of arrays; () for a one-step method."""
+        """Data of earlier steps that the first step needs, a pytree of arrays; () for a one-step method."""
         return ()
 
     @abc.abstractmethod
@@ -82,7 +82,7 @@ class AbstractStepper(eqx.Module):
         q: Float[Array, " nq *batch"],
         v: Float[Array, " n *batch"],
     ) -> tuple[Any, StepEnd]:
-        """A step from t to t + h; returns what the next step needs, and the end of the step.
+        """A step from t to t + h; returns the data that the next step needs, and the end of the step.
 
         The first step of a motion has length zero: it projects the start onto the constraints.
         """

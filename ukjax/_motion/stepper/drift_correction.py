@@ -59,8 +59,8 @@ class CorrectionResult(NamedTuple):
     needs_fallback
         Whether the method was not applicable at some point.
     moved
-        Change of q (nq,), 0 where the residual before was only rounding: divided by a row that has nearly vanished,
-        rounding may move q far, which says nothing about the step before.
+        Change of q (nq,), 0 where the residual before was only rounding. Rounding, divided by a row that has nearly
+        vanished, may move q far, which says nothing about the step.
     near
         Whether the state is near a singular pose, see ``singular_turn.py``.
     """

@@ -14,7 +14,8 @@ from .tableau import Tableau
 
 SAFETY, SHRINK, GROW = 0.9, 0.2, 10.0
 MOVED = 10.0  # a correction this many times the allowed error reveals an error that the estimate missed
-# As a share of the whole time: in shorter steps a correction is no error, but a constraint that becomes active.
+# As a share of the whole time: in shorter steps a correction is not an error, but is caused by a constraint that
+# becomes active.
 VERY_SHORT = 1e-9
 # Relative change of the velocities in the whole time, below which a motion at rest does not limit the step size.
 RESTING = 1e-4
@@ -81,7 +82,7 @@ class ErrorControl(NamedTuple):
 def perturbed_start(
     trial: Bool[Array, ""], q: Float[Array, " nq"], v: Float[Array, " n"], scale: Scale
 ) -> tuple[Float[Array, " nq"], Float[Array, " n"]]:
-    """q and v, with a small disturbance added if ``trial``, in which all modes take part."""
+    """q and v; in a ``trial``, with a small disturbance that excites all modes."""
 
     amount = trial.astype(q.dtype)
 
@@ -98,9 +99,9 @@ def error_of_correction(
 ) -> Float[Array, " nq"]:
     """Estimate of the error in q of a step of h, from the drift correction at its end, which changed q by ``moved``.
 
-    A correction that stays the same, however short the step is, is no error of the step: when rows stop being
-    redundant, those that were dropped before are not satisfied exactly, and the first step that includes them corrects
-    that. So very short steps have no such error, unless the correction ``jumped``.
+    A correction that does not decrease with the step size is not an error of the step. Such a correction occurs when
+    rows stop being redundant: rows that were dropped before are not satisfied exactly, and the first step that includes
+    them corrects this. So very short steps have no such error, unless the correction ``jumped``.
     """
     return jnp.where((h <= VERY_SHORT * scale.t) & ~jumped, 0, jnp.abs(moved) / MOVED)
 
@@ -155,9 +156,9 @@ def next_step_size(
 ) -> tuple[Float[Array, "*lanes"], Float[Array, "*lanes"]]:
     """Step size to try after a step of h where ``wanted`` was requested, and the new limit ``longest`` [s].
 
-    The first step is well above ``least``. A motion at rest has no error, however long its steps are. Its derivatives
-    do: they are those of disturbed motions. So the longest step is the one that a small disturbance needs, found by
-    trials (``longest`` is 0) from the whole ``span`` downwards; for any other motion it is infinite.
+    The first step is well above ``least``. A motion at rest has no error for any step size. But its derivatives have
+    errors: they are those of disturbed motions. So the longest step is the one that a small disturbance needs. Trials
+    (``longest`` is 0) determine it, from the whole ``span`` downwards. For any other motion it is infinite.
     """
     # A step shortened to end on a sample does not show the step size that the motion would allow.
     longer = jnp.where(landed, jnp.maximum(wanted, h * control.factor), h * control.factor)

@@ -17,7 +17,7 @@ from ..._system import AbstractSystem, dynamics_of, structure_of
 
 
 class Evaluator(eqx.Module):
-    """Evaluates M, Q and the rows of a system. M and A are compressed if the method knows their sparsity."""
+    """Evaluates M, Q and the rows of a system. M and A are compressed if the method has their sparsity patterns."""
 
     dynamics: AbstractDynamics
     structure: tuple[AbstractConstraint, ...]

@@ -98,7 +98,7 @@ class Radau(dfx.AbstractAdaptiveSolver):
     The method is implicit and L-stable: fast parts that are damped do not limit the steps. Each step evaluates the
     Jacobian of the acceleration by q and v, and solves for the stages by Newton's method. The steps are adaptive, by an
     embedded estimate of order 5, or fixed with ``dt``. As with every other solver, each step ends on the constraints. A
-    step costs more than one of an explicit method: see :doc:`/howto/stiff`.
+    step costs more than a step of an explicit method: see :doc:`/howto/stiff`.
 
     Samples between steps are values of a polynomial of degree 5 through the stages, projected onto the constraints.
     Derivatives of both modes are those of the solution of the stages' equations.
@@ -246,7 +246,8 @@ class Iteration(NamedTuple):
 def iterate(
     correction: Any, Z: Float[Array, "stages n"], allowed: Any
 ) -> tuple[Float[Array, "stages n"], Float[Array, ""]]:
-    """Newton's method from Z, until further corrections are small beside ``allowed(Z)``, the error of the step.
+    """Newton's method from Z, until further corrections are small relative to ``allowed(Z)``, the error allowed in the
+    step.
 
     Returns Z, and whether the method converged, 1 or 0: JAX does not differentiate roots with a boolean.
     """
@@ -269,7 +270,7 @@ def iterate(
 def tangent_solve(linear: Any, y: Float[Array, "stages n"]) -> Float[Array, "stages n"]:
     """The solution Z of ``linear(Z) = y``, where linear(Z)_i = (A⁻¹ Z)_i − h J_i Z_i.
 
-    The Jacobians of the stages are found from values at Z with equal rows.
+    The Jacobians of the stages follow from values at Z with equal rows.
     """
     stages, n = y.shape
     inverse, unit = jnp.asarray(INVERSE, y.dtype), jnp.eye(n, dtype=y.dtype)

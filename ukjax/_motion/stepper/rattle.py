@@ -175,7 +175,7 @@ def _step(system, levels, t, h, q, v, guess, scale):
     end_response = method.factorise(*jax.lax.stop_gradient((M, A)))
     v1 = solve(M, A, momentum, -system.velocity_residual(*end, v0), end_response)
     failed = converged == 0
-    # The end of a failed step says nothing of the method.
+    # The end of a failed step says nothing about the method.
     needs_fallback = response.needs_fallback | end_response.needs_fallback & ~failed
     needs_fallback = needs_fallback | assumption_failed_for(levels.acceleration)
     acceleration = jax.lax.stop_gradient(2 * (v1 - z[:n]) / h)

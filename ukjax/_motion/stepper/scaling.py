@@ -41,7 +41,7 @@ ZERO_WITHIN_EPS = 16
 """A coordinate of at most this many eps, in any unit, counts as 0: it is rounding."""
 
 AT_ORIGIN_SHARE = 1e-10
-"""A start no larger than this, relative to what is within reach, is at the origin except for rounding."""
+"""A start no larger than this, relative to the coordinates within reach, is at the origin except for rounding."""
 
 ROUNDINGS = 64
 """Units in the last place of the terms of a constraint, below which a change of it counts as rounding."""
@@ -63,9 +63,9 @@ class Scale(eqx.Module):
     q, v
         Coordinates (nq,) and velocities (n,); none is small relative to the others.
     own_q, own_v
-        Size of each coordinate and velocity by itself, 1 where the start does not determine it.
+        Size of each coordinate and velocity without regard to the others, 1 where the start does not determine it.
     far_q
-        Largest value that each coordinate may reach by itself in the whole time (nq,).
+        Largest value that each coordinate may reach in the whole time, without regard to the others (nq,).
     rows
         Sizes of the terms of each row of ``AbstractSystem.violation`` (k,), from the coordinates in that row alone.
     unit
@@ -114,7 +114,7 @@ class Scale(eqx.Module):
     def max_violation(self, q: Float[Array, " nq"]) -> Float[Array, ""]:
         """Largest relative residual allowed at q.
 
-        If q is far beyond what the start suggests, more rounding is allowed, up to a limit, so that a diverging motion
+        If q is far larger than the start suggests, more rounding is allowed, up to a limit, so that a diverging motion
         is still detected.
         """
         limit = MAX_RESIDUAL[str(q.dtype)]
@@ -124,8 +124,8 @@ class Scale(eqx.Module):
     def is_jump(self, moved: Float[Array, " nq"], h: Array, fastest: Float[Array, " nq"]) -> Bool[Array, ""]:
         """Whether the drift correction after a step of h changed q by more than half of the distance travelled.
 
-        ``fastest`` are the largest rates |q̇| of the step, ``moved`` is the correction. Such a correction is no error
-        of the step: the constraints cannot be followed. A step of zero length is exempt.
+        ``fastest`` are the largest rates |q̇| of the step, ``moved`` is the correction. Such a correction is not an
+        error of the step: the motion cannot follow the constraints. A step of zero length is exempt.
         """
         travelled = jnp.abs(h) * fastest
         return (h != 0) & jnp.any(jnp.abs(moved) > travelled / 2 + MIN_JUMP[str(moved.dtype)] * self.own_q)
@@ -151,10 +151,11 @@ def scale_of(
     ``span`` is the duration [s], if known; ``method`` is the solver; ``driven`` includes accelerations that constraints
     prescribe.
 
-    By their masses all coordinates are alike (√M q). Where the state is x = |q|, y = |v|, and forces give it a = |Q|,
-    the motion has the time scale τ = √(x/a) + y/a, at most its duration. Within it a coordinate reaches |q| + |v| τ +
-    |Q/M| τ² and its velocity |q| / τ + |v| + |Q/M| τ. A start at rest in the origin gives no scale: then scales are 1,
-    or less if less is within reach, also by accelerations that constraints prescribe (``driven``).
+    Scaled by their masses (√M q), all coordinates are alike. Where the state is x = |q|, y = |v|, and forces give it a
+    = |Q|, the motion has the time scale τ = √(x/a) + y/a, at most its duration. Within it a coordinate reaches |q| +
+    |v| τ + |Q/M| τ² and its velocity |q| / τ + |v| + |Q/M| τ. A start at rest in the origin gives no scale: then scales
+    are 1, or less if only smaller coordinates are within reach, also by accelerations that constraints prescribe
+    (``driven``).
 
     Raises ``InputError`` if the model does not return Terms with as many coordinates as q has.
     """
@@ -246,7 +247,7 @@ def _scales_of(model, t, q, v, span, driven, method):
 def _half_precision(x):
     """Round to half of the bits of the mantissa (T. J. Dekker, Numer. Math. 18 (1971) 224, eq. 5.6).
 
-    Steps depend on the scales. Rounding errors, which depend on who evaluates the model, must not change the steps.
+    Steps depend on the scales. Rounding errors, which depend on how the model is evaluated, must not change the steps.
     """
     product = x * (2.0 ** (jnp.finfo(x.dtype).nmant // 2 + 1) + 1)
     rounded = product - (product - x)
@@ -299,7 +300,7 @@ def _tiny(dtype):
 
 
 def _prescribed_acceleration(A, b, unit):
-    """The acceleration that the rows A q̈ = b prescribe by themselves."""
+    """The acceleration that the rows A q̈ = b alone prescribe."""
     entries = A.scaled(jnp.ones_like(b), unit).entries if isinstance(A, Compressed) else A * unit
     return jnp.max(_over(jnp.abs(b), jnp.sqrt(jnp.sum(entries**2, axis=1)), 0), initial=0)
 
@@ -315,8 +316,8 @@ def _at_least(size, largest):
 def _units_of_q(kinematic_map, q, unit):
     """Changes of the coordinates that have equal effects.
 
-    A coordinate that no velocity changes at the start, or hardly, such as one of a quaternion near 1, changes later,
-    when N(q) has changed by its own size.
+    At the start, some coordinates hardly depend on any velocity, such as an entry of a quaternion near 1. They change
+    later, when N(q) has changed by its own size.
     """
     now, (rate, change) = speeds(kinematic_map, q, unit), turning(kinematic_map, q, unit)
     delay = _over(jnp.max(jnp.abs(rate)), jnp.max(jnp.abs(change)), 0)

@@ -1,7 +1,7 @@
 """Sudden turns at singular poses, where adaptive steps would follow another branch of the motion.
 
 At a singular pose rows of A are dependent, and the motion has several branches. A rounding error δ of the constraints
-joins them: the exact motion on φ = δ comes to the pose within about √δ and turns onto another branch, in the time in
+joins them: the exact motion on φ = δ approaches the pose to about √δ and turns onto another branch, in the time in
 which it moves by √δ. Adaptive steps resolve this turn, and its velocities are wrong.
 """
 
@@ -17,7 +17,7 @@ of the constraints decide on the branch: the distance between branches is the sq
 
 TURN, REST = 0.1, 10.0
 """A turn changes the velocity by more than ``TURN`` of it plus ``REST`` · limit of its scale, in a time of limit times
-the time scale of the motion. The second term is that of motions that begin at rest."""
+the time scale of the motion. The second term is for motions that begin at rest."""
 
 
 def undecided_limit(dtype: np.dtype) -> float:

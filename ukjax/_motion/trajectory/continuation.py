@@ -118,7 +118,7 @@ def _checksum(options):
         return 0
     solver = options.solver
     if is_dataclass(solver) and not fields(solver):
-        solver = type(solver)  # its own representation takes long
+        solver = type(solver)  # the representation of the object takes long
     text = repr((options.drift, solver, options.throw, *(None if x is None else x.tolist() for x in numbers)))
     return zlib.crc32(text.encode()) >> 1
 
@@ -135,8 +135,8 @@ class Provenance:
 
     As a pytree it has one leaf, ``key``, a checksum of the options for each member. All else is metadata that compares
     equal, so that motions with different options have the same tree structure, as ``jax.lax.cond`` and
-    ``jax.tree.map`` require. If these select from such motions, the options are known of members whose key is that of
-    the metadata. Options that ``jit``, ``vmap`` or a derivative traces are unknown outside of it.
+    ``jax.tree.map`` require. If these functions select from such motions, the options are known for the members whose
+    key is that of the metadata. Options that ``jit``, ``vmap`` or a derivative traces are unknown outside of it.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""The balance of forces of a motion: each force by name, its multipliers, its power, and what is left over."""
+"""The balance of forces of a motion: each force by name, its multipliers, its power, and the imbalance."""
 
 import os
 import re
@@ -40,7 +40,7 @@ class Force(eqx.Module):
     force
         Generalised force, shape (samples, n) [N for a length, N m for an angle].
     power
-        Power force · v, shape (samples,) [W]; of use where v are rates of coordinates or of rotations.
+        Power force · v, shape (samples,) [W]; it is meaningful where v are rates of coordinates or of rotations.
     multiplier
         Multiplier of each row, shape (samples, rows): λ of force = Aᵀ λ for a constraint, the contact force or friction
         force for a contact. Without columns for other forces.
@@ -75,16 +75,16 @@ class ForceBalance(Mapping):
     inertia
         M q̈, shape (samples, n).
     imbalance
-        M q̈ minus the sum of all forces, shape (samples, n). It contains what does virtual work among the forces of the
-        constraints, which is rounding error.
+        M q̈ minus the sum of all forces, shape (samples, n). It contains the part of the constraint forces that does
+        virtual work, which is rounding error.
     directions
         Name and unit for each entry of a generalised force.
 
     Notes
     -----
-    Redundant constraints have multipliers that the equations of motion do not determine. Those of the smallest
-    Σ (λᵢ ℓᵢ)² are returned, where ℓᵢ is the length of row i in coordinates of unit mass, and marked in ``is_unique``.
-    So are the forces of redundant contacts, such as those of a box on four corners.
+    Redundant constraints have multipliers that the equations of motion do not determine. Those with the smallest Σ
+    (λᵢ ℓᵢ)² are returned, where ℓᵢ is the length of row i in coordinates of unit mass. They are marked in
+    ``is_unique``, and so are the forces of redundant contacts, such as those of a box on four corners.
     """
 
     def __init__(
@@ -275,7 +275,7 @@ def _at_one(model, t, q, v, mode, method, row_groups, contact_groups):
 
 
 def _transmission(mode, acting, layout):
-    """The contact forces (rows, rows) for a unit of each that is not given, also of those that can move nothing."""
+    """The contact forces (rows, rows) for a unit of each unknown force, including forces that can move nothing."""
     response = acting.response._replace(movable=jnp.ones_like(acting.response.movable))
     return response.scale[:, None] * unknowns_in(mode, acting.contacts, response, layout).T
 
@@ -315,7 +315,7 @@ def _split(M, A, J, transmission, multiplier, groups):
 
 
 def _undetermined(M, A, J, transmission):
-    """All rows with unit length, and changes of their multipliers that the motion does not show, as columns.
+    """All rows with unit length, and changes of their multipliers that do not affect the motion, as columns.
 
     The unknowns are the multipliers of A and the z of the contact forces ``transmission`` z. With their rows U of unit
     length, the changes of them are the range of N = I − U U⁺.

@@ -21,7 +21,7 @@ class MotorHistory(eqx.Module):
     force
         Force or torque of each motor before its gear, (samples, p) [N or N m].
     saturated
-        Whether a limit holds the input or the force of each motor, (samples, p).
+        Whether the input or the force of each motor is limited, (samples, p).
     too_fast
         Whether the rate of each motor's coordinate is larger than its ``speed_limit``, (samples, p).
     names
@@ -49,7 +49,7 @@ class MotorHistory(eqx.Module):
 
 
 def _when(t: np.ndarray, flags: np.ndarray) -> str:
-    """In how many samples a flag is set, and when first."""
+    """The number of samples in which a flag is set, and the first time."""
     member_and_sample = np.argwhere(flags)
     if not member_and_sample.size:
         return "never"

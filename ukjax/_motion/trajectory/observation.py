@@ -93,7 +93,7 @@ def _observed_one(model, t, q, v, mode, held, method):
 
 @jit
 def _observed_batch(model, t, q, v, mode, held, method):
-    """Samples are evaluated one after the other, since a batch may be all that fits into memory."""
+    """Samples are evaluated one after the other, since the members of a batch may already fill the memory."""
     of_members = jax.vmap(lambda *sample: _observation(model, *sample, method))
     observation = jax.lax.map(
         lambda sample: of_members(*sample), jax.tree.map(lambda x: jnp.moveaxis(x, 1, 0), (t, q, v, mode, held))

@@ -94,8 +94,8 @@ class Trajectory(eqx.Module):
     t, q, v
         Samples, as in the table.
     result
-        How the motion ended, as an integer per member; ``reason`` in words. ``finished`` says whether it reached
-        its last time, ``met_event`` whether it ended at its event.
+        How the motion ended, as an integer per member; ``reason`` in words. ``finished`` is whether it reached its last
+        time, ``met_event`` whether it ended at its event.
     steps
         Number of steps per member.
     last
@@ -186,8 +186,8 @@ class Trajectory(eqx.Module):
 
     @property
     def plan(self) -> Plan | None:
-        """How ``simulate`` integrated the motion: ``print(motion.plan)``. None for a motion that came through ``jit``,
-        ``grad`` or ``vmap``, or from a file."""
+        """How ``simulate`` integrated the motion: ``print(motion.plan)``. None for a motion that was returned by
+        ``jit``, ``grad`` or ``vmap``, or read from a file."""
         return self.__dict__.get("_plan")
 
     @property
@@ -195,8 +195,8 @@ class Trajectory(eqx.Module):
         """Times of the singular poses, where constraints are dependent, that were passed by a special step [s].
 
         Shape (k,), or (batch, k) with NaN after the last one of a member; k = 0 if there was no such step. The notes of
-        ``plan`` name the constraints. A usual step that begins before a pose and ends behind it does not notice the
-        pose, unless it comes close to it. None where there is no ``plan``.
+        ``plan`` name the constraints. A usual step from before a pose to behind it does not detect the pose, unless the
+        step comes close to it. None where there is no ``plan``.
         """
         if self.plan is None:
             return None
@@ -240,7 +240,7 @@ class Trajectory(eqx.Module):
         return replace(self, observation=self.observed())
 
     def without_model(self) -> "Trajectory":
-        """This trajectory without model, method and options, which may hold more than arrays: for results of ``jit``
+        """This trajectory without model, method and options, which may contain more than arrays: for results of ``jit``
         and ``vmap``.
 
         Returns
@@ -286,8 +286,8 @@ class Trajectory(eqx.Module):
         Returns
         -------
         Trajectory
-            All arrays of these members: samples, ``last``, ``result``, ``steps`` and ``observation``; and, where each
-            member has a model of its own, its model.
+            All arrays of these members: samples, ``last``, ``result``, ``steps`` and ``observation``; and the models,
+            if each member has its own.
 
         Raises
         ------
@@ -403,7 +403,7 @@ class Trajectory(eqx.Module):
 
     def __repr__(self) -> str:
         if not all(map(eqx.is_array, (self.t, self.q, self.result))):
-            return object.__repr__(self)  # the fields are no arrays, for example while JAX rebuilds the tree
+            return object.__repr__(self)  # the fields are not arrays, for example while JAX rebuilds the tree
         *batch, samples = self.t.shape
         members = "".join(f"{size} x " for size in batch)
         text = f"{self.title!r}, {members}{samples} samples of {self.q.shape[-1]} coordinates"
@@ -584,15 +584,15 @@ class Trajectory(eqx.Module):
 
     @property
     def differentiable(self) -> Bool[Array, "*batch"]:
-        """Whether the motion has a derivative, by two signs that it has none.
+        """Whether the motion has a derivative, as far as two checks show.
 
         Where the rank of the rows changes, at a singular pose, the motion has no derivative; automatic differentiation
         then returns that of the motion at constant rank. The rank is compared at all samples that were reached.
 
         Where a contact is grazed, that is, touched without speed, a small change decides whether there is an impact;
         automatic differentiation then returns the derivative with the impacts of this motion. A contact is grazed if a
-        gap has a minimum that is zero within 1e-8 of its size (√eps), before it opens again. Contacts between the
-        samples are seen too; ``MoreauJean`` sees none.
+        gap has a minimum that is zero within 1e-8 of its size (√eps), before it opens again. Grazing between the
+        samples is detected too, but with ``MoreauJean`` none is detected.
         """
         reached = jnp.isfinite(self.t)
         first = self.rank[..., :1]
@@ -635,8 +635,9 @@ class Trajectory(eqx.Module):
         ----------
         path
             File name. The suffix selects the format: .npz for plain arrays by name, .nc for netCDF (requires
-            xarray), .csv for a table. The first holds everything but the model, the second all of that but
-            ``contacts`` and ``events``; ``load_trajectory`` reads both. Warns of what is not written.
+            xarray), .csv for a table. An .npz file contains everything except the model. A .nc file contains the same
+            without ``contacts`` and ``events``. ``load_trajectory`` reads both. A warning names the fields that are not
+            written.
 
         Returns
         -------
@@ -720,7 +721,7 @@ def load_trajectory(path: str | os.PathLike) -> Trajectory:
     Raises
     ------
     InputError
-        If the file holds no trajectory, or is incomplete.
+        If the file contains no trajectory, or is incomplete.
     OSError
         If there is no such file.
     """
