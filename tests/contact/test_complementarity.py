@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ukjax._contact.complementarity import Cone, solve_complementarity
+from ukjax._contact.complementarity import Cone, solve_complementarity, with_derivatives
 from ukjax._contact.rows import Layout
 
 CORNERS, MEMBERS = 8, 40
@@ -49,3 +49,22 @@ def test_forces_of_redundant_corners_satisfy_contact_and_friction_conditions():
     slips = (speed > 1e-7 * size) & (allowed > 1e-7 * size)
     assert np.sum(slips) > 10 and np.sum(~slips & (normal > 1e-3 * size)) > 10
     np.testing.assert_allclose((force * speed[..., None])[slips], (-slip * allowed[..., None])[slips], atol=1e-8)
+
+
+def test_second_derivatives_of_a_sliding_contact_are_those_of_the_closed_form():
+    """x_n (1 − μ w) = −c_n, where the slip is positive."""
+    w, c, layout = 0.4, jnp.array([-1.0, 3.0]), Layout(gaps=1, groups=1, dim=1, normal_of=(0,), has_static=False)
+
+    def normal_force(friction):
+        W, cone = (
+            jnp.array([[1.0, w], [w, 1.0]]),
+            Cone(jnp.ones(1, bool), friction[None], jnp.zeros(1), jnp.zeros((1, 1))),
+        )
+        x, _ = solve_complementarity(W, c, cone, layout)
+        return with_derivatives(x, W, c, cone, layout)[0]
+
+    friction = jnp.asarray(0.5)
+    slope, curvature = w / (1 - 0.5 * w) ** 2, 2 * w**2 / (1 - 0.5 * w) ** 3
+    np.testing.assert_allclose(jax.grad(normal_force)(friction), slope, rtol=1e-9)
+    for derivative in (jax.jacfwd(jax.grad(normal_force)), jax.jacfwd(jax.jacfwd(normal_force))):
+        np.testing.assert_allclose(derivative(friction), curvature, rtol=1e-8)

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import ukjax as uk
+from ukjax._motion.fallback.row_noise import changed_by_rounding
 from ukjax._motion.stepper.scaling import scale_of
 
 from ..mechanisms import redundant_only_on_the_constraint
@@ -196,3 +197,18 @@ def test_nearly_dependent_rows_give_a_warning_or_are_used():
 def test_redundant_rows_at_a_start_off_constraints_give_no_warning():
     """They differ by as much as the start is off the constraints. Any warning is an error here."""
     uk.simulate(redundant_only_on_the_constraint(), [-1 - 1e-9, 0.0], [0.0, 0.3], [0.0, 0.1])
+
+
+def test_perturbed_models_need_no_second_program():
+    """Python numbers of a model have a weak type, and keep it."""
+    traced = []
+
+    @jax.jit
+    def rows(model, t, q, v):
+        traced.append(model)
+        return model(t, q, v).b
+
+    bar = uk.systems.FourBar()
+    t, q, v = (jax.device_put(np.asarray(x, float)) for x in (0.0, *bar.start()))
+    changes = changed_by_rounding(lambda *state: (rows(*state),), bar, t, q, v, np.eye(v.size))
+    assert len(traced) == 1 and 0 < np.max(changes[0]) < 1e-9
