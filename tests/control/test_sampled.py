@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.linalg
+import scipy.optimize
 
 import ukjax as uk
 
@@ -137,6 +138,95 @@ def test_position_servo_with_a_sampled_target_acts_continuously():
     np.testing.assert_allclose(motion.motors.force[:, 0], 18 * (motion.control[:, 0] - motion.q[:, 0]), atol=1e-12)
 
 
+FRICTION, GRAVITY = 0.3, 9.81
+
+
+def block(lift=12.0):
+    """A block of 1 kg on a rough table, under a sampled force: it sticks, slips from 0.2 s, and lifts off at 0.4 s."""
+    dynamics = uk.MassForce(jnp.eye(2), jnp.array([0.0, -GRAVITY]))
+    law = lambda t, q, v: jnp.array([jnp.where(t < 0.15, 1.0, 4.0) - 0.5 * v[0], jnp.where(t < 0.35, 5.0, lift)])
+    table = uk.Unilateral(lambda t, q: q[1], friction=FRICTION, slip=lambda t, q, v: v[0])
+    return uk.System(dynamics, table, control=uk.control.Sampled(uk.control.Feedback(jnp.eye(2), law), 0.1))
+
+
+def block_in_closed_form(end, lift=12.0):
+    """(x, z), (dx, dz) and u at the end: accelerations are constant between instants."""
+    x, dx, t, u = 0.0, 0.0, 0.0, 0.0
+    while t < end - 1e-9:
+        u = np.array([(1.0 if t < 0.15 else 4.0) - 0.5 * dx, 5.0 if t < 0.35 else lift])
+        normal, h = max(GRAVITY - u[1], 0.0), min(0.1, end - t)
+        a = 0.0 if dx == 0 and abs(u[0]) <= FRICTION * normal else u[0] - FRICTION * normal
+        x, dx, t = x + dx * h + a * h**2 / 2, dx + a * h, round((t + h) * 1e9) / 1e9
+    flight = max(end - 0.4, 0.0)
+    return np.array([x, (lift - GRAVITY) * flight**2 / 2]), np.array([dx, (lift - GRAVITY) * flight]), u
+
+
+@pytest.mark.parametrize(
+    "options",
+    ({"dt": 0.05}, {"dt": 0.05, "solver": uk.MoreauJean()}, pytest.param({}, marks=pytest.mark.slow)),
+    ids=("fixed", "MoreauJean", "adaptive"),
+)
+def test_sampled_force_moves_and_lifts_a_block(options):
+    """Contact and friction change their mode at the instants."""
+    motion: Any = uk.simulate(block(), [0.0, 0.0], [0.0, 0.0], [0.0, 0.25, 0.75], **options)
+    for i, t in enumerate((0.25, 0.75)):
+        q, v, u = block_in_closed_form(t)
+        np.testing.assert_allclose([motion.q[i + 1], motion.v[i + 1]], [q, v], atol=1e-11)
+        np.testing.assert_allclose(motion.control[i + 1], u, atol=1e-11)
+    np.testing.assert_array_equal(motion.contacts.closed[:, 0], [True, True, False])
+    np.testing.assert_allclose(motion.contact_force[1], [4.81, -FRICTION * 4.81], atol=1e-11)
+
+
+def test_derivative_by_a_sampled_force_that_lifts_a_block():
+    options: Any = {"dt": 0.05, "solver": uk.MoreauJean()}
+    end = lambda lift: uk.simulate(block(lift), [0.0, 0.0], [0.0, 0.0], [0.0, 0.75], **options).q[-1, 1]
+    np.testing.assert_allclose(jax.grad(end)(12.0), 0.35**2 / 2, rtol=1e-12)
+
+
+@pytest.mark.slow
+def test_derivative_of_steps_that_end_at_instants_and_changes_of_contact():
+    end = lambda lift: uk.simulate(block(lift), [0.0, 0.0], [0.0, 0.0], [0.0, 0.75], dt=0.05).q[-1, 1]
+    np.testing.assert_allclose(jax.grad(end)(12.0), 0.35**2 / 2, rtol=1e-12)
+
+
+def test_step_with_contact_samples_the_law():
+    model = block()
+    state = uk.initial_state(model, [[0.0, 0.0]] * 2, [[0.0, 0.0]] * 2)
+    for _ in range(15):
+        state = uk.step(model, state, 0.05, solver=uk.MoreauJean())
+    np.testing.assert_allclose(state.q, [block_in_closed_form(0.75)[0]] * 2, atol=1e-11)
+
+
+def test_event_of_a_sampled_motion():
+    """The motion ends where q1 falls to 0.05, and an event that does not end it is recorded."""
+    below = uk.Event(lambda t, q, v: q[0] - 0.05, name="below")
+    fast = uk.Event(lambda t, q, v: v[0] + 0.2, name="fast", ends=False)
+    motion: Any = uk.simulate(system(0.25), START[:2], START[2:], TS, dt=0.01, event=[below, fast])
+    state = lambda t: exact(START, 0.25, end=t)
+    at: Any = scipy.optimize.brentq(lambda t: state(t)[0][0] - 0.05, 0.5, 1.5, xtol=1e-14)
+    np.testing.assert_allclose(motion.last[0], at, atol=1e-12)
+    np.testing.assert_allclose(np.append(motion.q[-1], motion.v[-1]), state(at)[0], atol=1e-11)
+    np.testing.assert_allclose(motion.control[-1], [state(at)[1]], atol=1e-11)
+    at = scipy.optimize.brentq(lambda t: state(t)[0][2] + 0.2, 0.1, at, xtol=1e-14)
+    np.testing.assert_allclose(motion.events.times("fast")[0], at, atol=1e-11)
+
+
+def test_current_of_a_motor_is_integrated_between_instants():
+    """L di/dt = u − R i − K v, with a sampled voltage u."""
+    dynamics = uk.MassForce(2 * jnp.eye(1), lambda t, q, v: -3 * q - 0.2 * v)
+    law = uk.control.Feedback(jnp.eye(1), lambda t, q, v: -2 * q - v)
+    motor = uk.control.DCMotor(law, resistance=1.3, inductance=0.2, constant=0.7)
+    robot = uk.System(dynamics, control=uk.control.Sampled(motor, PERIOD))
+    A = np.array([[0, 1, 0, 0], [-1.5, -0.1, 0.35, 0], [0, -3.5, -6.5, 5], [0, 0, 0, 0]])
+    x = np.array([0.4, 0.0, 0.0, 0.0])
+    for _ in range(10):
+        x[3] = -2 * x[0] - x[1]
+        x = scipy.linalg.expm(A * PERIOD) @ x
+    motion: Any = uk.simulate(robot, [0.4], [0.0], [0.0, 1.0], dt=0.01)
+    np.testing.assert_allclose([*motion.q[-1], *motion.v[-1]], x[:3], atol=1e-12)
+    np.testing.assert_array_equal(motion.states["current u1"], motion.v[:, 1])
+
+
 sampled_control: Any = system(0.0).control
 
 
@@ -152,8 +242,8 @@ sampled_control: Any = system(0.0).control
             "ts and dt must be numbers",
         ),
         (
-            lambda: uk.simulate(system(0.0), START[:2], START[2:], TS, event=lambda t, q, v: q[0]),
-            "sampled control, ukjax.control.Sampled, is not available with event",
+            lambda: uk.simulate(system(0.0), START[:2], START[2:], TS, progress=True),
+            "sampled control, ukjax.control.Sampled, is not available with progress",
         ),
         (lambda: uk.linearize(system(0.0), START[:2]), "linearize is not available for systems with sampled control"),
         (lambda: uk.equilibrium(system(0.0), near=START[:2]), "equilibrium is not available"),

@@ -237,6 +237,48 @@ def test_equilibrium_of_a_motor_with_integral_control():
     assert bool(found.stable) and found.linear.states[2] == ("integral u1", "")
 
 
+STIFFNESS, DAMPING, LAG, OMEGA = 4.0, 0.3, 0.5, 1.7
+
+
+def forced(amplitude):
+    """q̈ + DAMPING q̇ + STIFFNESS q = amplitude cos ωt + s,  LAG ṡ = −1.5 q − s."""
+    force = lambda t, q, v: -STIFFNESS * q - DAMPING * v + amplitude * jnp.cos(OMEGA * t)
+    filtered = LowPass(Feedback(jnp.eye(1), lambda t, q, v: -1.5 * q), LAG)
+    return uk.System(uk.MassForce(jnp.eye(1), force), control=filtered)
+
+
+@pytest.mark.slow
+def test_periodic_motion_and_branch_with_a_filter_match_the_frequency_response():
+    X = 1 / (STIFFNESS - OMEGA**2 + 1j * OMEGA * DAMPING + 1.5 / (1 + 1j * OMEGA * LAG))
+    start = [X.real, (1j * OMEGA * X).real, (-1.5 * X / (1 + 1j * OMEGA * LAG)).real]
+    orbit = uk.periodic(forced(1.0), [0.2], [0.0], 2 * np.pi / OMEGA)
+    np.testing.assert_allclose([*orbit.q, *orbit.v], start, atol=1e-12)
+    A = np.array([[0, 1, 0], [-STIFFNESS, -DAMPING, 1], [-1.5 / LAG, 0, -1 / LAG]])
+    expected = np.linalg.eigvals(expm(A * 2 * np.pi / OMEGA))
+    np.testing.assert_allclose(np.sort_complex(orbit.multipliers), np.sort_complex(expected), atol=1e-11)
+    branch = uk.continuation(forced, orbit, 1.0, until=2.0, points=3)
+    scaled = np.concatenate([branch.q, branch.v], axis=1) / np.asarray(branch.parameter)[:, None]
+    np.testing.assert_allclose(scaled, [start] * 3, atol=1e-11)
+
+
+def test_integral_gain_at_which_oscillations_appear():
+    """q̈ + c q̇ + k sin q + (q − 0.1) + p ∫(q − 0.1) dt = load: a Hopf point at p = c (k cos 0.1 + 1), by Routh."""
+
+    def controlled(ki):
+        force = lambda t, q, v: -STIFFNESS * jnp.sin(q) - DAMPING * v + 0.4
+        law = PID(jnp.eye(1), lambda t, q: q, 0.1, kp=1.0, ki=ki)
+        return uk.System(uk.MassForce(jnp.eye(1), force), control=law)
+
+    branch = uk.continuation(controlled, [0.1], 0.5, until=2.0)
+    (hopf,) = branch.special
+    stiffness = STIFFNESS * np.cos(0.1) + 1
+    assert hopf.kind == "Hopf" and hopf.period is not None
+    np.testing.assert_allclose(hopf.parameter, DAMPING * stiffness, rtol=1e-11)
+    np.testing.assert_allclose(hopf.period, 2 * np.pi / np.sqrt(stiffness), rtol=1e-10)
+    integral = (STIFFNESS * np.sin(0.1) - 0.4) / hopf.parameter
+    np.testing.assert_allclose([*hopf.q, *hopf.v], [0.1, 0.0, integral], atol=1e-11)
+
+
 def test_members_of_an_ensemble_have_separate_initial_control_states():
     over = {"control.own_initial[0]": [0.0, 1.0, 2.0], "control.constant": [0.5, 0.6, 0.7]}
     swept = uk.ensemble(motor(), over, 3, ts=TS, q0=[0.0], v0=[0.0], dt=0.01)
@@ -281,14 +323,10 @@ def test_bad_input_raises():
         uk.fit(named, record, "control.kp[0]", segments=2)
     with pytest.raises(uk.InputError, match=rf"solver=Rattle\(\) is not available for .* {states}"):
         uk.simulate(system, [0.0], [0.0], TS, solver=uk.Rattle(), dt=0.1)
-    with pytest.raises(uk.InputError, match=f"continuation is not available for .* {states}"):
-        uk.continuation(lambda p: uk.with_states(system), [0.0], 0.0, until=1.0)
     with pytest.raises(
         uk.InputError, match=r"v0 must have 1 velocities, or these and .* \(integral u1\), got shape \(3,\)"
     ):
         uk.simulate(system, [0.0], [0.0, 0.0, 0.0], TS)
-    with pytest.raises(uk.InputError, match="law must be a control .*, got one with states"):
-        Sampled(pid(kp=1.0), 0.1)
     with pytest.raises(uk.InputError, match="control must be a control of ukjax.control, .* got a sampled one"):
         LowPass(Sampled(Voltage(1.0), 0.1), 0.1)
     with pytest.raises(uk.InputError, match="time_constant must be"):

@@ -359,6 +359,16 @@ def falling_balls(restitution=0.8, **given):
     return uk.ensemble(model, {"q1": HEIGHTS}, event=[floor, apex], **how)
 
 
+def test_impacts_are_counted_for_each_member():
+    floor = uk.Unilateral(lambda t, q: q[0], restitution=0.8)
+    model = uk.System(uk.MassForce(jnp.eye(1), jnp.array([-9.81])), floor)
+    first = lambda motion: motion.contacts.impact_times[0]
+    found = uk.ensemble(model, {"q1": HEIGHTS}, q0=[0.0], v0=[0.0], ts=[0.0, 1.0], dt=0.1, keep=first)
+    np.testing.assert_array_equal([found.impacts, found.contact_changes], [[3, 1, 0]] * 2)
+    expected = np.where(HEIGHTS < 9.81 / 2, np.sqrt(2 * HEIGHTS / 9.81), np.nan)
+    np.testing.assert_allclose(found["value"], expected, rtol=1e-12)
+
+
 def test_event_times_are_stored_for_each_member(tmp_path):
     found = falling_balls(store=tmp_path / "balls")
     fall = np.sqrt(2 * HEIGHTS / 9.81)

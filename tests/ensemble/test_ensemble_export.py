@@ -167,3 +167,19 @@ def test_exported_motion_with_impacts_matches_simulate(solver, tmp_path):
     end = lambda h: simulator(jax.numpy.stack([h]), np.zeros(1)).q[-1, 0]
     own = lambda h: uk.simulate(ball, jax.numpy.stack([h]), np.zeros(1), TS, **how).q[-1, 0]
     assert float(jax.grad(end)(0.1)) == pytest.approx(float(jax.grad(own)(0.1)), rel=1e-10)
+
+
+@pytest.mark.slow
+def test_exported_motion_of_a_sampled_motor_matches_simulate(tmp_path):
+    """The current is a state, whose initial value may be given with the start."""
+    law = uk.control.Feedback([[1.0]], lambda t, q, v: -2 * q - v, inputs=[("motor", "V")])
+    motor = uk.control.DCMotor(law, resistance=1.3, inductance=0.2, constant=0.7, initial=0.1)
+    cart = uk.System(uk.MassForce([[2.0]], [0.0]), control=uk.control.Sampled(motor, 0.1))
+    uk.export(cart, TS, tmp_path / "cart.bin", q0=[0.4], v0=[0.0], dt=0.02)
+    simulator = uk.load_simulator(tmp_path / "cart.bin")
+    for current, v0 in ((0.1, [0.0]), (0.5, [0.0, 0.5])):
+        found, own = simulator([0.4], v0), uk.simulate(cart, [0.4], [0.0, current], TS, dt=0.02)
+        np.testing.assert_allclose(found.q, own.q, atol=1e-13)
+        np.testing.assert_allclose(found.v, own.v, atol=1e-13)
+        np.testing.assert_array_equal(found.states["current motor"], found.v[:, 1])
+    assert len(repr(simulator)) < 500

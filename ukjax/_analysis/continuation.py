@@ -404,10 +404,10 @@ class Follower(NamedTuple):
         curve = self.curve
         if not isinstance(curve, Equilibria) or np.max(np.abs(node.at.displacement[:, :-1]), initial=0) <= STEEP:
             return node
-        along = node.at.displacement @ (node.tangent * curve.scale)
+        along, of_v = (x @ (node.tangent * curve.scale) for x in (node.at.displacement, node.at.velocity))
         curve.begin(node.point)
         at = curve.linearised(node.point)
-        before = np.append(along[np.array(curve.chosen.of_q, int)] / curve.scale[:-1], node.tangent[-1])
+        before = np.append(curve.of_unknowns(along, of_v) / curve.scale[:-1], node.tangent[-1])
         return self.node(node.point, at, before)
 
     def at_bound(self, node: Node, new: Node, h: float, bound: float) -> tuple[Node, float] | None:

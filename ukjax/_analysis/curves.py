@@ -4,7 +4,8 @@ The unknowns are changes x of the states of ``tangent`` along the constraints, f
 the period, and the change of p. If p moves the constraints, a deviation at constant x moves with them by the smallest
 displacement: G ξ = −φ_p dp, and A δv = −(r_p + r_q ξ) dp.
 
-Equations of equilibria: the components Z_vᵀ (Q + c) of the forces along the velocities that the constraints admit.
+Equations of equilibria: the components Z_vᵀ (Q + c) of the forces along the velocities that the constraints admit, and
+the rates of first-order states, which are then unknowns too.
 Equations of periodic motions: the states of end − start − advance; a phase condition, that the start does not move
 along its own orbit, if the system does not depend on time; and held coordinates.
 """
@@ -20,11 +21,13 @@ from jaxtyping import Array, Float
 
 from .._check import call, kind_of
 from .._errors import InputError
+from .._kinematic_map import count_states
 from .._motion.consistent.locked import locked
 from .._motion.simulate import simulate
 from .._run.compile import jit_fast_compile, jit_unoptimised
 from .._solve import choose
-from .._system import AbstractSystem, kinematic_map_of, refuse_contacts, refuse_sampled, refuse_states, shifted
+from .._system import AbstractSystem, kinematic_map_of, refuse_contacts, refuse_sampled, shifted
+from .._with_states import with_states
 from .linearize import check_state
 from .orbit import Shooting, returned
 from .states import Rows, States
@@ -128,16 +131,17 @@ class Equilibria(AbstractCurve):
         """Choose the states at a point."""
         system, q, v = self.system(point.parameter), jnp.asarray(point.q), jnp.asarray(point.v)
         rows, method = Rows.at(system, self.t, q, v), choose("orthogonal")
-        self.chosen = rows.states(method, same=system.velocity_follows)
-        if len(self.chosen.of_q) != len(self.chosen.of_v):
+        self.chosen = rows.states(method, system)
+        unknowns = len(self.chosen.of_q) + count_states(kinematic_map_of(system))
+        if unknowns != len(self.chosen.of_v):
             raise InputError(
                 "family must have as many free velocities as free coordinates: equilibria of nonholonomic systems form "
                 "families at each value of the parameter"
             )
-        self.scale = np.append(np.ones(len(self.chosen.of_q)), self.size)
+        self.scale = np.append(np.ones(unknowns), self.size)
         quick = rows.fast_path(method) or method
-        self._at = jit_unoptimised(lambda q, p: self._linearised(q, p, quick))
-        self._again = jit_unoptimised(lambda q, p: self._linearised(q, p, method))
+        self._at = jit_unoptimised(lambda q, v, p: self._linearised(q, v, p, quick))
+        self._again = jit_unoptimised(lambda q, v, p: self._linearised(q, v, p, method))
 
     def check(self, point: Point) -> None:
         """Raise ``InputError`` unless the point is on the constraints, and at rest there."""
@@ -148,35 +152,43 @@ class Equilibria(AbstractCurve):
         return locked(system_of(self.family, parameter), self.hold, self.t, *self.held, "hold")
 
     def linearised(self, point: Point) -> Linearised:
-        arguments = jnp.asarray(point.q), jnp.asarray(point.parameter)
+        arguments = jnp.asarray(point.q), jnp.asarray(point.v), jnp.asarray(point.parameter)
         needs_fallback, *at = map(np.asarray, self._at(*arguments))
         if needs_fallback:
             _, *at = map(np.asarray, self._again(*arguments))
         return Linearised(*at)
 
-    def _linearised(self, q, p, method):
-        k, v = len(self.chosen.of_q), jnp.zeros_like(self.held[1])
+    def of_unknowns(self, displacement: np.ndarray, velocity: np.ndarray) -> np.ndarray:
+        """The unknowns, without the parameter, of a displacement (n,) and a change of velocities (n,)."""
+        k = len(self.scale) - 1 - len(self.chosen.of_q)
+        return np.append(displacement[np.array(self.chosen.of_q, int)], velocity[velocity.size - k :])
+
+    def _linearised(self, q, v, p, method):
+        k, states = len(self.chosen.of_q), count_states(kinematic_map_of(self.system(p)))
         system = self.system(p)
         nothing = lambda *shape: lambda *_: jnp.zeros(shape, q.dtype)
         linear = tangent(system, self.t, q, v, self.chosen, nothing(v.size, 0), nothing(0), method)
         xi, _ = with_parameter(self.system, self.t, q, v, p)
         back, _ = onto_constraints(system, self.t, q, v)
-        displacement = jnp.concatenate([linear.displacement[:, :k], xi[:, None]], axis=1)
+        none = jnp.zeros((v.size, states), q.dtype)
+        displacement = jnp.concatenate([linear.displacement[:, :k], none, xi[:, None]], axis=1)
+        of_states = jnp.eye(states, displacement.shape[1], k, dtype=q.dtype)
+        velocity = jnp.concatenate([jnp.zeros((v.size - states, displacement.shape[1]), q.dtype), of_states])
 
         def balance(y):
             system = self.system(p + y[-1])
-            beside = shifted(kinematic_map_of(system), q, displacement @ y + back)
-            terms = system(self.t, beside, v)
-            free = basis(system, self.t, beside, v, self.chosen)[1][:, k:]
+            beside, still = shifted(kinematic_map_of(system), q, displacement @ y + back), v + velocity @ y
+            terms = system(self.t, beside, still)
+            free = basis(system, self.t, beside, still, self.chosen)[1][:, k:]
             return free.T @ (terms.Q if terms.c is None else terms.Q + terms.c)
 
         def twice(y):
             value = balance(y)
             return value, value
 
-        slope, residual = jax.jacfwd(twice, has_aux=True)(jnp.zeros(k + 1, q.dtype))
-        Z, still = jnp.concatenate([linear.displacement, linear.velocity]), jnp.zeros_like(displacement)
-        return linear.needs_fallback, residual, slope, displacement, still, back, jnp.zeros_like(v), Z, linear.A
+        slope, residual = jax.jacfwd(twice, has_aux=True)(jnp.zeros(displacement.shape[1], q.dtype))
+        Z = jnp.concatenate([linear.displacement, linear.velocity])
+        return linear.needs_fallback, residual, slope, displacement, velocity, back, jnp.zeros_like(v), Z, linear.A
 
 
 class Orbits(AbstractCurve):
@@ -268,14 +280,14 @@ def rank(rows: np.ndarray) -> int:
 
 
 def system_of(family: Callable, parameter: Any) -> AbstractSystem:
-    """The system at a value of the parameter. Raises ``InputError`` unless it is a system without contacts."""
+    """The system at a value of the parameter, with its states in the velocities. Raises ``InputError`` unless it is a
+    system without contacts."""
     system = call("family", family, parameter)
     if not isinstance(system, AbstractSystem):
         raise InputError(f"family must return a ukjax.System, got {kind_of(system)}")
     refuse_contacts("continuation", system)
     refuse_sampled("continuation", system)
-    refuse_states("continuation", system)
-    return system
+    return with_states(system)
 
 
 def with_parameter(

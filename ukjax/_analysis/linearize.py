@@ -15,7 +15,7 @@ from .._control import AbstractControl, actuator_matrix
 from .._errors import InputError
 from .._functions import Constant, as_function, vector
 from .._jaxpr.tracing import is_eager, without_derivatives
-from .._kinematic_map import columns, count_states, rate, velocities_of
+from .._kinematic_map import columns, rate, velocities_of
 from .._labels import Named, direction_names, force_unit, named_coordinates, named_inputs
 from .._motion.diagnose.motion import CONSISTENT, worst_row
 from .._motion.fallback.row_noise import without_noise_rows
@@ -119,9 +119,7 @@ def linearize(
     if states is not None:
         chosen = named_states(system, q.size, v.size, states)
     elif rows is not None:
-        chosen = rows.states(method, same=system.velocity_follows)
-        moving = v.size - count_states(system.kinematic_map)
-        chosen = chosen._replace(of_q=tuple(i for i in chosen.of_q if i < moving))
+        chosen = rows.states(method, system)
     else:
         raise InputError(
             "states must be named inside jax.jit and jax.vmap, since their number depends on the rank of the "

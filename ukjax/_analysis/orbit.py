@@ -29,7 +29,7 @@ from .._equation import constrained_motion
 from .._errors import InputError
 from .._jaxpr.dependence import depends_on
 from .._jaxpr.tracing import is_concrete, is_eager, without_derivatives
-from .._kinematic_map import columns
+from .._kinematic_map import StateMap, columns, velocities_of
 from .._labels import Named, named_coordinates
 from .._mechanism.turning import QuaternionMap
 from .._motion.consistent.project import project
@@ -39,7 +39,7 @@ from .._motion.trajectory.trajectory import Trajectory
 from .._names import did_you_mean
 from .._precision import Numbers
 from .._solve import choose, coordinate_scale_by_numpy
-from .._system import AbstractSystem, AbstractVariant, kinematic_map_of, refuse_sampled, refuse_states, shifted
+from .._system import AbstractSystem, AbstractVariant, kinematic_map_of, refuse_sampled, shifted
 from .linearize import check_state, state_of
 from .states import Rows, States, named_states, names_of_states, position_names, velocity_names
 from .tangent import compiled_basis
@@ -144,7 +144,8 @@ def monodromy(
         The system. The forces of its control are included.
     q, v
         Coordinates (nq,) and velocities (n,) at the start, on the constraints. An equilibrium of a system whose
-        parameters change periodically is a periodic motion, too.
+        parameters change periodically is a periodic motion, too. First-order states of a control are the last entries
+        of v, (n + k,); without them they have the initial values of the control.
     period
         Period T [s].
     t
@@ -197,6 +198,8 @@ def periodic(
         The system. The forces of its control are included.
     q, v
         Coordinates (nq,) and velocities (n,) from which the search starts. They may violate the constraints slightly.
+        First-order states of a control are the last entries of v, (n + k,); without them the search starts from the
+        initial values of the control.
     period
         Period T [s], or the value from which its search starts.
     t
@@ -274,7 +277,6 @@ def _checked(function, system, t, q, v, period, steps):
     if not isinstance(system, AbstractSystem):
         raise InputError(f"system must be a ukjax.System, got {kind_of(system)}")
     refuse_sampled(function, system)
-    refuse_states(function, system)
     system, t, q, v = state_of(system, t, q, v)
     system, q, v, t = canonicalise(system, q, v, t)
     return system, t, q, v, as_number("period", period, "s", above=0).astype(q.dtype), as_integer("steps", steps, 8)
@@ -329,7 +331,7 @@ def _states(system, t, q, v, states):
         raise InputError("states must be named inside jax.jit and jax.vmap: states=('x', 'dx')")
     rows = Rows.at(*constants)
     check_state(rows, *constants)
-    return rows.states(choose("orthogonal"), same=system.velocity_follows)
+    return rows.states(choose("orthogonal"), system)
 
 
 def depends_on_time(system: AbstractSystem, t: Array, q: Float[Array, " nq"], v: Float[Array, " n"]) -> bool:
@@ -425,8 +427,7 @@ class Shooting(eqx.Module):
         """The states of a change of coordinates (nq, ...) and of velocities (n, ...) at (q, v)."""
         kinematic_map = kinematic_map_of(self.system)
         if kinematic_map is not None:
-            N = columns(kinematic_map, q, v)
-            of_q = jnp.linalg.solve(N.T @ N, N.T @ of_q)
+            of_q = velocities_of(kinematic_map, columns(kinematic_map, q, v), of_q)
         return jnp.concatenate([of_q[np.array(self.chosen.of_q, int)], of_v[np.array(self.chosen.of_v, int)]])
 
 
@@ -522,6 +523,7 @@ class Search(eqx.Module):
 
 def returned(kinematic_map: Any, q_end: Array, q: Array) -> Array:
     """The end, with the signs of quaternions that are nearest to the start: q and −q are one attitude."""
+    kinematic_map = kinematic_map.others if isinstance(kinematic_map, StateMap) else kinematic_map
     return kinematic_map.nearest(q_end, q) if isinstance(kinematic_map, QuaternionMap) else q_end
 
 

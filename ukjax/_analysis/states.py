@@ -104,16 +104,18 @@ class Rows(NamedTuple):
         rtol, least = (getattr(method, name, None) for name in ("rtol", "least"))
         return 10 * eps**0.5 if rtol is None else float(rtol), rounding(self.M.dtype) if least is None else float(least)
 
-    def states(self, method: AbstractMethod, same: bool) -> States:
-        """The coordinates and velocities that are most nearly independent; the ``same`` for both, if constraints are
-        those of positions.
+    def states(self, method: AbstractMethod, system: AbstractSystem) -> States:
+        """The coordinates and velocities that are most nearly independent; the same for both, if all constraints are
+        those of positions. First-order states are among the velocities only.
 
         The tangent space has an orthonormal basis Z (n, p) in coordinates of unit mass. The coordinates are chosen one
         by one. The next one is the coordinate whose row of Z is farthest from the span of the rows chosen before.
         """
         unit, limits = coordinate_scale_by_numpy(self.M), self.limits(method)
         of_v = _independent(unit, self.of_velocities, *limits)
-        return States(of_v if same else _independent(unit, self.of_positions, *limits), of_v)
+        of_q = of_v if system.velocity_follows else _independent(unit, self.of_positions, *limits)
+        moving = len(unit) - count_states(kinematic_map_of(system))
+        return States(tuple(i for i in of_q if i < moving), of_v)
 
     def fast_path(self, method: AbstractMethod) -> AbstractMethod | None:
         """The fast path of a method with the rows that are independent here; None if there is none."""

@@ -1,12 +1,15 @@
 """Contacts of a motion: which gaps were closed, and the impacts."""
 
 from dataclasses import replace
+from typing import Any
 
 import equinox as eqx
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from .mode import ContactMode
+from .rows import Layout
 
 MAX_IMPACTS = 256
 """Largest number of impacts per motion whose instant and impulses are stored."""
@@ -67,6 +70,21 @@ class ContactHistory(eqx.Module):
         stored = self.impact_times.shape[-1]
         more = f", of which the first {stored} are stored" if stored and np.any(self.impacts > stored) else ""
         return f"ContactHistory({impacts} impacts{more}, {changes} changes of the contact mode)"
+
+
+def empty_contacts(layout: Layout, samples: int, stored: int, dtype: Any) -> ContactHistory:
+    """The history of a motion without any contact or friction, with room for ``stored`` impacts."""
+    nothing = lambda kind, *shape: jnp.zeros(shape, kind)
+    return ContactHistory(
+        closed=nothing(bool, samples, layout.gaps),
+        sticking=nothing(bool, samples, layout.groups),
+        direction=nothing(dtype, samples, layout.groups, layout.dim),
+        impact_times=nothing(dtype, stored) + jnp.nan,
+        impulses=nothing(dtype, stored, layout.rows),
+        impacts=nothing(np.int32),
+        changes=nothing(np.int32),
+        grazing=nothing(bool),
+    )
 
 
 def mode_of(contacts: ContactHistory | None) -> ContactMode | None:

@@ -7,6 +7,7 @@ from .allocation import shortfall as shortfall
 from .base import AbstractControl as AbstractControl
 from .base import Command as Command
 from .base import ConstantInputs as ConstantInputs
+from .base import InputsAtInstant as InputsAtInstant
 from .base import MotorForce as MotorForce
 from .base import Sampling as Sampling
 from .base import actuator_matrix as actuator_matrix

@@ -199,11 +199,10 @@ def no_task(u: Float[Array, " p"]) -> Command:
     return Command(u=u, rank=jnp.zeros((), int), unreachable=no_rows, wanted=no_rows)
 
 
-class ConstantInputs(AbstractControl):
-    """The actuators of another control, with constant inputs ``u`` (p,) instead of its law."""
+class _OtherInputs(AbstractControl):
+    """The actuators of another control, with other inputs than those of its law."""
 
-    control: AbstractControl
-    u: Float[Array, " p"]
+    control: eqx.AbstractVar[AbstractControl]
     task: ClassVar[tuple[AbstractConstraint, ...]] = ()
     projected: ClassVar[bool] = False
 
@@ -219,13 +218,34 @@ class ConstantInputs(AbstractControl):
     def states(self) -> tuple[tuple[str, str], ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
         return self.control.states
 
+    def force(
+        self, t: Array, q: Float[Array, " nq"], v: Float[Array, " n"], u: Float[Array, " p"]
+    ) -> Float[Array, " n"]:
+        return self.control.force(t, q, v, u)
+
+    def matrix(self, t: Array, q: Float[Array, " nq"], v: Float[Array, " n"]) -> Float[Array, "n p"]:
+        return self.control.matrix(t, q, v)
+
+
+class ConstantInputs(_OtherInputs):
+    """The actuators of another control, with constant inputs ``u`` (p,) instead of its law."""
+
+    control: AbstractControl
+    u: Float[Array, " p"]
+
     def command(self, t: Array, q: Float[Array, " nq"], v: Float[Array, " n"], passive: Terms) -> Command:
         p = actuator_matrix(self.actuators(t, q), v[: v.size - len(self.states)]).shape[1]
         if self.u.shape != (p,):
             raise InputError(f"u must have {p} entries, one per actuator, got {self.u.size}")
         return no_task(self.u)
 
-    def force(
-        self, t: Array, q: Float[Array, " nq"], v: Float[Array, " n"], u: Float[Array, " p"]
-    ) -> Float[Array, " n"]:
-        return self.control.force(t, q, v, u)
+
+class InputsAtInstant(_OtherInputs):
+    """The actuators of another control: the inputs of its law if ``evaluates``, otherwise ``u`` (p,)."""
+
+    control: AbstractControl
+    u: Float[Array, " p"]
+    evaluates: Bool[Array, ""]
+
+    def command(self, t: Array, q: Float[Array, " nq"], v: Float[Array, " n"], passive: Terms) -> Command:
+        return no_task(jnp.where(self.evaluates, self.control.command(t, q, v, passive).u, self.u))

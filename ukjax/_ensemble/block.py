@@ -15,7 +15,9 @@ import numpy as np
 from jaxtyping import Array, Bool, Float
 
 from .._check import as_array, call, repr_of
-from .._contact.history import ContactHistory
+from .._contact.history import MAX_IMPACTS, ContactHistory, empty_contacts
+from .._contact.moreau_jean import MoreauJean
+from .._contact.rows import layout_of
 from .._errors import InputError
 from .._functions import two_arrays
 from .._motion.consistent.local_chart import chart_at, point_of
@@ -31,7 +33,7 @@ from .._motion.stepper.drift_correction import same_at_every_level
 from .._motion.stepper.scaling import scale_of
 from .._motion.trajectory.trajectory import OBSERVED, Trajectory
 from .._run.compile import jit_batch, jit_unoptimised
-from .._system import AbstractSystem
+from .._system import AbstractSystem, nonsmooth_of
 from .._with_states import plant_of, with_initial_states
 from .fixed_entries import with_fixed_entries
 
@@ -45,6 +47,9 @@ stored."""
 
 EVENT_ARRAYS = "event_t", "event_counts"
 """Names of the arrays that are also stored for each member with events."""
+
+CONTACT_ARRAYS = "impacts", "contact_changes"
+"""Names of the arrays that are also stored for each member with contacts or dry friction."""
 
 RETRY_BATCH, SEARCH_BATCH = 136, 16
 """Batch sizes: members that are simulated again with another linear solver, and members whose start is searched for
@@ -125,6 +130,8 @@ def run_block(
         kept = ({} if callable(task.keep) else kept) | _run(_observed_arrays, task, padded[0], samples)
     arrays = kept | {"result": samples.result.astype(np.int8), "steps": samples.steps, "last_t": samples.last[0]}
     arrays |= _event_arrays(task.problem, samples)
+    if samples.contacts is not None:
+        arrays |= {"impacts": samples.contacts.impacts, "contact_changes": samples.contacts.changes}
     return {name: np.asarray(x)[:members] for name, x in arrays.items()} | {"over": numbers}
 
 
@@ -159,17 +166,15 @@ def _simulated(task, start, has_start) -> Solution:
     if has_start.all():
         return samples
     nan_where = lambda x, rows: jnp.where(rows.reshape(-1, *(1,) * (x.ndim - 1)), jnp.nan, x)
-    t0, events = problem.ts[0], samples.events
-    if events is not None:
-        none = empty_history(problem.events, start.q, start.v)
-        events = jax.tree.map(lambda x, y: jax.vmap(jnp.where)(has_start, x, y), events, none)
+    t0, nothing = problem.ts[0], _nothing_recorded(problem, start)
+    recorded = {name: getattr(samples, name) for name in nothing}
     return samples._replace(
         q=nan_where(samples.q, ~has_start),
         v=nan_where(samples.v, ~has_start),
         result=jnp.where(has_start, samples.result, NOT_ASSEMBLED),
         steps=jnp.where(has_start, samples.steps, 0),
         last=(jnp.where(has_start, samples.last[0], t0), *(nan_where(x, ~has_start) for x in samples.last[1:])),
-        events=events,
+        **jax.tree.map(lambda x, y: jax.vmap(jnp.where)(has_start, x, y), recorded, nothing),
     )
 
 
@@ -178,8 +183,27 @@ def _all_failed(problem, start) -> Solution:
     q, v = (jnp.full((members, samples, x.shape[1]), jnp.nan, x.dtype) for x in (start.q, start.v))
     zeros = jnp.zeros(members, int)
     last = jnp.full(members, problem.ts[0]), q[:, 0], v[:, 0]
-    events = empty_history(problem.events, start.q, start.v) if problem.events else None
-    return Solution(q[..., 0], q, v, zeros + NOT_ASSEMBLED, zeros, last, zeros > 0, events=events)
+    recorded = _nothing_recorded(problem, start)
+    return Solution(q[..., 0], q, v, zeros + NOT_ASSEMBLED, zeros, last, zeros > 0, **recorded)
+
+
+def _nothing_recorded(problem, start):
+    return jax.vmap(lambda q, v: nothing_recorded(problem, q, v))(start.q, start.v)
+
+
+def nothing_recorded(problem: Problem, q: Float[Array, " nq"], v: Float[Array, " n"]) -> dict[str, Any]:
+    """Contacts, events and held inputs of one motion in which nothing happens, None for what the system lacks."""
+    t, samples = problem.ts[0], problem.ts.size + problem.may_end
+    contacts = events = held = None
+    if (constraints := nonsmooth_of(problem.model)) and isinstance(problem.model, AbstractSystem):
+        stored = 0 if isinstance(problem.solver, MoreauJean) else MAX_IMPACTS
+        contacts = empty_contacts(layout_of(constraints, t, q, v), samples, stored, q.dtype)
+    if problem.events:
+        events = empty_history(problem.events, q, v)
+    if problem.schedule is not None:
+        p = eqx.filter_eval_shape(problem.model.command, t, q, v).u.size
+        held = jnp.full((samples, p), jnp.nan, q.dtype)
+    return {"contacts": contacts, "events": events, "held": held}
 
 
 def start_found(task: Task, numbers: np.ndarray, q0: np.ndarray, v0: np.ndarray) -> Bool[np.ndarray, " some"]:

@@ -22,6 +22,11 @@ EVENT_ATTRIBUTES = {
     "event_counts": {"long_name": "number of occurrences of each event"},
 }
 
+CONTACT_ATTRIBUTES = {
+    "impacts": {"long_name": "number of impacts"},
+    "contact_changes": {"long_name": "number of changes of the contact mode"},
+}
+
 RESERVED = "time", "member", "coordinate", "unit", "direction", "direction_unit", "event", "swept"
 """Names of dimensions and of their labels, which no swept number and no stored array may have."""
 
@@ -48,6 +53,8 @@ def dimensions_and_attributes(
     """Dimensions and attributes of the array ``name``; ``example`` has its rows of some members."""
     if name in EVENT_ATTRIBUTES:
         return ["member", "event"], dict(EVENT_ATTRIBUTES[name])
+    if name in CONTACT_ATTRIBUTES:
+        return ["member"], dict(CONTACT_ATTRIBUTES[name])
     entry_axis = "direction" if "directions" in metadata and _is_per_velocity(name) else "coordinate"
     t, (names, units) = times_of(metadata), zip(*metadata[f"{entry_axis}s"], strict=True)
     distinct_units = dict.fromkeys(units)

@@ -17,6 +17,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import export as jax_export
+from jaxtyping import Float
 
 from .._check import as_array, as_path, check_finite, repr_of
 from .._contact.moreau_jean import MoreauJean
@@ -24,7 +25,7 @@ from .._errors import InputError
 from .._files import check_writable, write_whole
 from .._fingerprint import with_digest
 from .._kernel import without_kernels
-from .._labels import Labels
+from .._labels import Labels, state_names
 from .._motion.fallback.policy import initial_method_at
 from .._motion.result import NEEDS_FALLBACK, NO_FALLBACK
 from .._motion.simulate import DEFAULT_MAX_STEPS, batch_program
@@ -34,8 +35,9 @@ from .._parameters import value_at
 from .._precision import Numbers, is_double_allowed
 from .._run.compile import jit_unoptimised
 from .._solve import AbstractMethod
-from .._system import AbstractSystem, refuse_sampled, refuse_states
+from .._system import AbstractSystem
 from .._version import NUMERICS, __version__
+from .._with_states import with_initial_states
 from .block import starts
 from .plan import fingerprint_of, plan_of
 
@@ -44,7 +46,7 @@ BLOCK_SIZE = 136
 
 PLATFORMS = "cpu", "cuda", "tpu"
 
-FORMAT = 1
+FORMAT = 2
 """Version of the file format. To be raised if the meaning of its arrays or of the result codes changes."""
 
 
@@ -133,8 +135,7 @@ def export(
             "derivatives of an exported system with contacts or dry friction need solver=ukjax.MoreauJean(): only its "
             "steps have a number that is known"
         )
-    refuse_sampled("export", system)
-    refuse_states("export", system)
+
     plan = plan_of(
         system, {name: [1.0] for name in names} or {"q1": [0.0]}, 1, ts, q0, v0, None, 0, None, False, "samples", None,
         drift, dt, rtol, atol, method, solver, None, max_steps,
@@ -143,7 +144,9 @@ def export(
         raise InputError(f"over must name numbers of the model, got {repr_of(names)}: starts are given in any case")
     task = replace(plan.task, q_entries=(), v_entries=(), own_start=False)
     program, dtype = batch_program(task.problem), task.problem.ts.dtype
-    first = [np.atleast_2d(x)[:1] for x in (plan.q0, plan.v0)]
+    first = [np.atleast_2d(x)[0] for x in (plan.q0, plan.v0)]
+    first[1] = np.asarray(with_initial_states(system, *first)[1])
+    initial, first = first[1][plan.v0.shape[-1] :], [x[None] for x in first]
     example = (jnp.asarray(x, dtype) for x in (np.array([_exported_values(task)]), *first))
     problem = replace(task.problem, attempt=initial_method_at(task.problem, jit_unoptimised(starts)(task, *example)))
 
@@ -170,6 +173,8 @@ def export(
         "names": np.array(names, dtype=str),
         "coordinates": text(plan.coordinates),
         **({} if plan.directions is None else {"directions": text(plan.directions)}),
+        "states": text(state_names(task.problem.model)),
+        "initial states": initial,
         "title": np.array(plan.title),
         "own": np.array(_exported_values(task), float),
         "format": np.array(FORMAT),
@@ -224,8 +229,9 @@ class Simulator(eqx.Module):
     names: tuple[str, ...] = eqx.field(static=True)
     own: np.ndarray
     labels: Labels
-    program: Any = eqx.field(static=True)
-    about: str = eqx.field(static=True)
+    program: Any = eqx.field(static=True, repr=False)
+    about: str = eqx.field(static=True, repr=False)
+    initial: Float[np.ndarray, " k"] = eqx.field(repr=False)
 
     @property
     def provenance(self) -> dict[str, Any]:
@@ -243,7 +249,8 @@ class Simulator(eqx.Module):
         Parameters
         ----------
         q0, v0 : array_like, shape (n,) or (members, n)
-            Initial coordinates and velocities, on the constraints.
+            Initial coordinates and velocities, on the constraints. The initial values of first-order states may follow
+            the velocities; without them they are those of the exported system.
         numbers : dict, optional
             Parameters by name: one value, or an array of shape (members,). Default: those of the exported system.
 
@@ -259,6 +266,8 @@ class Simulator(eqx.Module):
         """
         q, v = as_array("q0", q0), as_array("v0", v0)
         sizes = tuple(aval.shape[1] for aval in self.program.in_avals[:2])
+        if v.ndim and v.shape[-1] == sizes[1] - self.initial.size:
+            v = jnp.concatenate([v, jnp.broadcast_to(self.initial, (*v.shape[:-1], self.initial.size))], axis=-1)
         right = q.ndim in (1, 2) and q.size and v.shape[:-1] in (q.shape[:-1], ())
         if not right or (q.shape[-1], v.shape[-1]) != sizes:
             wanted = " and ".join(dict.fromkeys(f"({n},) or (members, {n})" for n in sizes))
@@ -342,9 +351,10 @@ def load_simulator(path: str | os.PathLike) -> Simulator:
     try:
         program = jax_export.deserialize(bytearray(arrays["program"].tobytes()))
         pairs = lambda name: tuple((str(a), str(b)) for a, b in arrays[name]) if name in arrays else None
-        labels = Labels(str(arrays["title"]), pairs("coordinates") or (), (), (), pairs("directions"))
-        names = tuple(map(str, arrays["names"]))
-        simulator = Simulator(arrays["t"], names, arrays["own"], labels, program, json.dumps(provenance))
+        named = pairs("coordinates") or (), (), (), pairs("directions"), pairs("states") or ()
+        labels, names = Labels(str(arrays["title"]), *named), tuple(map(str, arrays["names"]))
+        others = arrays["own"], labels, program, json.dumps(provenance), arrays["initial states"]
+        simulator = Simulator(arrays["t"], names, *others)
     except ImportError:
         raise
     except Exception as error:  # JAX raises different exceptions, depending on where deserialising fails

@@ -13,7 +13,7 @@ from .._extras import extra_package
 from .._motion.result import EVENT, FINISHED, REASONS, RUNNING, ended_well
 from .._motion.trajectory.trajectory import OBSERVED
 from .._names import did_you_mean_one_of
-from .block import ENDING_ARRAYS, EVENT_ARRAYS, MOTION_ARRAYS
+from .block import CONTACT_ARRAYS, ENDING_ARRAYS, EVENT_ARRAYS, MOTION_ARRAYS
 from .dataset import as_dataset, empty, times_of
 from .store import Store, count
 
@@ -163,6 +163,18 @@ class Ensemble:
         return self["event_counts"]
 
     @property
+    def impacts(self) -> Int[np.ndarray, " members"]:
+        """Number of impacts of each member, shape (members,); 0 with ``MoreauJean``, see ``ContactHistory``. Raises
+        ``InputError`` for an ensemble without contacts and dry friction."""
+        return self["impacts"]
+
+    @property
+    def contact_changes(self) -> Int[np.ndarray, " members"]:
+        """Number of changes of the contact mode of each member, impacts among them, shape (members,). Raises
+        ``InputError`` for an ensemble without contacts and dry friction."""
+        return self["contact_changes"]
+
+    @property
     def reason(self) -> np.ndarray:
         """How each member ended, in words, shape (members,)."""
         words = np.array([WORDS[code] for code in sorted(WORDS)])
@@ -226,7 +238,8 @@ class Ensemble:
                 name: _quantiles_of(x) for (name, _), x in zip(self.coordinates, self.ends().T, strict=True)
             }
         for name in self.names:
-            if name not in (*MOTION_ARRAYS, *ENDING_ARRAYS, *EVENT_ARRAYS, *OBSERVED) and self[name].ndim == 1:
+            others = (*MOTION_ARRAYS, *ENDING_ARRAYS, *EVENT_ARRAYS, *CONTACT_ARRAYS, *OBSERVED)
+            if name not in others and self[name].ndim == 1:
                 summary.setdefault("kept", {})[name] = _quantiles_of(self[name])
         return summary
 

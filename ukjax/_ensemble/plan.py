@@ -16,20 +16,22 @@ from .._kinematic_map import rate
 from .._labels import Named, named_coordinates, named_directions, title_of
 from .._mechanism import Mechanism
 from .._motion.consistent.project import project
-from .._motion.event import MAX_EVENTS, Event, check_event, empty_history, names_of
+from .._motion.event import MAX_EVENTS, Event, check_event, names_of
 from .._motion.inputs import canonicalise, check_kinematic_map
 from .._motion.problem import Problem
 from .._motion.simulate import Arguments
 from .._precision import warn_if_single
-from .._system import AbstractSystem, kinematic_map_of
+from .._system import AbstractSystem, kinematic_map_of, nonsmooth_of
 from .._with_states import equations_of, with_initial_states
 from .block import (
+    CONTACT_ARRAYS,
     ENDING_ARRAYS,
     EVENT_ARRAYS,
     MOTION_ARRAYS,
     PADDING_MEMBERS,
     Task,
     kept_arrays,
+    nothing_recorded,
     start_found,
     unprojected_start,
 )
@@ -238,7 +240,7 @@ def _chunk(chunk, block, numbers, members):
 def _numbers_kept(task, swept, q, v) -> tuple[int, tuple[str, ...]]:
     """The number of stored numbers per member, and the names of the arrays stored besides q, v and its end."""
     size, samples = q.size + v.size, task.problem.ts.size + task.problem.may_end
-    end_size = 4 + swept + 2 * len(all_events(task.problem))
+    end_size = 4 + swept + 2 * len(all_events(task.problem)) + 2 * bool(nonsmooth_of(task.problem.model))
     if task.keep == "end":
         return end_size + size, ()
     motion = (jax.ShapeDtypeStruct(shape, q.dtype) for shape in ((samples,), (samples, q.size), (samples, v.size)))
@@ -247,8 +249,8 @@ def _numbers_kept(task, swept, q, v) -> tuple[int, tuple[str, ...]]:
     count = jax.ShapeDtypeStruct((), int)
     last = tuple(jax.ShapeDtypeStruct(shape, q.dtype) for shape in ((), q.shape, v.shape))
     numbers = jax.ShapeDtypeStruct((swept,), q.dtype)
-    history = jax.eval_shape(partial(_no_events, task.problem), *last[1:])
-    arrays = eqx.filter_eval_shape(kept_arrays, task, numbers, *motion, count, count, last, events=history)
+    recorded = jax.eval_shape(partial(nothing_recorded, task.problem), *last[1:])
+    arrays = eqx.filter_eval_shape(kept_arrays, task, numbers, *motion, count, count, last, **recorded)
     number = sum(x.size for x in jax.tree.leaves(arrays))
     return end_size + (size * samples if task.keep == "all" else 0) + number, tuple(arrays)
 
@@ -258,13 +260,9 @@ def all_events(problem: Problem) -> tuple[Event, ...]:
     return problem.events if problem.event is None else (problem.event,)
 
 
-def _no_events(problem, q, v):
-    return empty_history(problem.events, q, v) if problem.events else None
-
-
 def check_names(plan: Plan) -> None:
     """Raise ``InputError`` if two of the swept numbers, stored arrays and reserved names have the same name."""
-    reserved = (*MOTION_ARRAYS, *ENDING_ARRAYS, *EVENT_ARRAYS, *RESERVED, FINGERPRINT)
+    reserved = (*MOTION_ARRAYS, *ENDING_ARRAYS, *EVENT_ARRAYS, *CONTACT_ARRAYS, *RESERVED, FINGERPRINT)
     returned = () if isinstance(plan.task.keep, str) else plan.names
     for name in returned:
         if name in reserved:
@@ -389,7 +387,7 @@ def _functions(task, numbers, t, q, v):
                 count,
                 count,
                 (t, q, v),
-                events=_no_events(problem, q, v),
+                **nothing_recorded(task.problem, q, v),
             )
         )
     return eqx.filter(values, eqx.is_array)

@@ -125,7 +125,9 @@ def ensemble(
         As in ``simulate``: each member ends at its own event, or continues after its ``reset``. ``event_t`` and
         ``event_counts`` of the result, shape (members, events), are the time of the first occurrence of each event and
         the number of occurrences. Both are always stored. All instants are in ``motion.events``, for a function given
-        as ``keep``. A single event that ends the motion is at ``motion.last``.
+        as ``keep``. A single event that ends the motion is at ``motion.last``. With contacts or dry friction,
+        ``impacts`` and ``contact_changes`` of the result, shape (members,), are the numbers of impacts and of changes
+        of the contact mode.
     progress : bool, optional
         Whether to show the memory per chunk, a progress bar and the number of failures on stderr. Default: False.
         The memory per chunk is also logged by ``logging.getLogger("ukjax")`` at level INFO.

@@ -33,7 +33,7 @@ from .._kinematic_map import KinematicMap
 from .._outside import external_values_in
 from .._precision import Numbers, warn_if_single
 from .._solve import AbstractMethod, choose
-from .._system import AbstractSystem, kinematic_map_of, nonsmooth_of, refuse_contacts
+from .._system import AbstractSystem, kinematic_map_of, nonsmooth_of
 from .._terms import Terms
 from .._with_states import plant_of, with_initial_states
 from .diagnose.contact import check_gaps, check_options_with_contact
@@ -47,7 +47,7 @@ from .inputs import canonicalise, check_kinematic_map, check_starts, hint_if_bat
 from .integrate.automatic import check_automatic, integrate_automatically
 from .integrate.fixed_step import step_counts
 from .integrate.named import batch_integrator, integrator
-from .integrate.sampled import schedule_of
+from .integrate.schedule import schedule_of
 from .integrate.switches import at_samples, check_switches, stops_of
 from .plan import choose as choose_plan
 from .problem import InitialState, Problem, Solution, StepCounts
@@ -406,17 +406,16 @@ class Arguments(NamedTuple):
         max_steps = _check_steps(self.max_steps, _as_typed(self.dt, self.length), times, bool(self.events))
         return self._replace(ts=ts, times=times, max_steps=max_steps)
 
-    def _known_times(self, model: Any) -> np.ndarray:
+    def _known_times(self) -> np.ndarray:
         """The times of the samples of a motion with sampled control.
 
         Raises ``InputError`` for arguments that sampled control does not allow.
         """
-        refuse_contacts("sampled control, ukjax.control.Sampled,", model)
         reasons = {
-            "event": bool(self.events),
             "adjoint": self.adjoint is not None,
             "progress": self.progress,
-            "a solver that is not an explicit Runge-Kutta method": _tableau(self.solver) is None,
+            "a solver that is neither an explicit Runge-Kutta method nor MoreauJean": _tableau(self.solver) is None
+            and not isinstance(self.solver, MoreauJean),
         }
         for reason, holds in reasons.items():
             if holds:
@@ -439,7 +438,7 @@ class Arguments(NamedTuple):
         """The ``Problem`` for integrators; model, q0 and ts are results of ``canonicalise``."""
         rtol, atol = _tolerances(rtol, atol, q0, kinematic_map_of(model))
         events = hoist_tracers(self.events)
-        event = events[0] if is_plain(events) and not nonsmooth_of(model) else None
+        event = events[0] if is_plain(events) and not nonsmooth_of(model) and self.sampling is None else None
         events = events if event is None else ()
         problem = Problem(
             model=model,
@@ -459,12 +458,13 @@ class Arguments(NamedTuple):
             progress=self.progress,
             ends_on_samples=event is not None or self.switches is not None,
         )
+        has_counts = problem.plain or isinstance(self.solver, MoreauJean)
         if self.sampling is not None:
             length = None if self.length is None else float(self.length)
-            schedule = schedule_of(self._known_times(model), *self.sampling, length, ts.dtype)
-            return replace(problem, schedule=schedule)
-        has_counts = problem.plain or isinstance(self.solver, MoreauJean)
-        if self.times is not None and self.times.ndim == 1 and self.length is not None and has_counts:
+            schedule = schedule_of(self._known_times(), *self.sampling, length, ts.dtype)
+            counts = None if length is None else StepCounts(schedule.counts, schedule.most)
+            problem = replace(problem, schedule=schedule, counts=counts)
+        elif self.times is not None and self.times.ndim == 1 and self.length is not None and has_counts:
             per_interval = step_counts(self.times, float(self.length))
             problem = replace(problem, counts=StepCounts(per_interval, int(per_interval.max())))
         check_options_with_contact(

@@ -332,29 +332,33 @@ def _integrate_with_contact(model, state, dt, u, method, steps):
     """The state after all steps of Moreau and Jean."""
     h, levels = dt / steps, same_at_every_level(method)
 
-    def advance_member(t, q, v, scale, u):
-        driven = model if u is None else Driven(model, u)
-        setting = setting_of(driven, method, t, q, v, scale)
+    def advance_member(t, q, v, scale, u, held):
+        setting = setting_of(model, method, t, q, v, scale)
+        is_sampled = u is None and held is not None
 
         def advance(carry, i):
-            q, v, impulse, off, solved = carry
-            step_scale = scale.of_rows(driven, t + i * h, q, v) if driven.enforced else scale
-            after, q, v, step_off, _ = corrected_step(setting, t + i * h, h, q, v, impulse, levels, step_scale)
+            q, v, impulse, off, solved, held = carry
+            now = t + i * h
+            held, inputs = _sampled(model, held, now, q, v) if is_sampled else (held, u)
+            driven = model if inputs is None else Driven(model, inputs)
+            step_scale = scale.of_rows(driven, now, q, v) if driven.enforced else scale
+            driven = setting._replace(system=driven)
+            after, q, v, step_off, _ = corrected_step(driven, now, h, q, v, impulse, levels, step_scale)
             impulse = jax.lax.stop_gradient(after.impulse)
-            return (q, v, impulse, off | step_off, solved & after.solved), None
+            return (q, v, impulse, off | step_off, solved & after.solved, held), None
 
         no_impulse = jnp.zeros(setting.layout.rows, q.dtype)
-        start = q, v, no_impulse, jnp.asarray(False), jnp.asarray(True)
-        q, v, _, off, solved = jax.lax.scan(advance, start, jnp.arange(steps))[0]
-        return q, v, off, solved
+        start = q, v, no_impulse, jnp.asarray(False), jnp.asarray(True), held
+        q, v, _, off, solved, held = jax.lax.scan(advance, start, jnp.arange(steps))[0]
+        return q, v, off, solved, held
 
     advance_member = compiled(advance_member, model, state.q, state.v)
     advance_all = jax.vmap(advance_member) if state.t.ndim else advance_member
-    q, v, off, solved = advance_all(state.t, state.q, state.v, state.scale, u)
+    q, v, off, solved, held = advance_all(state.t, state.q, state.v, state.scale, u, state.held)
     is_finite = finite(q, v)
     result = classify(finished=is_finite & ~off & solved, no_mode=~solved, off=off, not_finite=~is_finite)
     result = jnp.where(state.result != FINISHED, state.result, result)
-    return State(state.t + dt, q, v, result, state.scale, state.held)
+    return State(state.t + dt, q, v, result, state.scale, held)
 
 
 def _check(model, state, drift, solver):

@@ -23,12 +23,16 @@ class Sampled(AbstractControl):
 
     The instants tₖ are the multiples of the period, and the first time of the motion. Between two instants the inputs
     are constant. Fixed and adaptive steps end exactly on the instants. Before the first time + ``delay`` the inputs are
-    0. Servo laws and limits of ``Motors`` act continuously, as in a motor's own drive.
+    0. Servo laws and limits of ``Motors`` act continuously, as in a motor's own drive. States of the law, such as the
+    current of a ``DCMotor`` or the integral of a ``PID``, are integrated continuously, and the law is evaluated with
+    their values at the instants.
 
-    ``ukjax.simulate`` samples the law, and ``Trajectory.control`` has the held inputs. Its times must not be traced by
-    JAX. ``ukjax.step`` samples the law at the beginnings of its steps. ``ukjax.acceleration`` and the system itself
-    evaluate the law at the given state. ``linearize``, ``equilibrium``, ``periodic``, ``fit`` and ``export`` refuse
-    sampled control. A ``task`` of the law is not a constraint: the motion leaves it between the instants.
+    ``ukjax.simulate`` samples the law, also with contacts and events, and ``Trajectory.control`` has the held inputs.
+    At an instant with an impact, or with an event that changes the state, the law is evaluated after it. The times of
+    the samples must not be traced by JAX. ``ukjax.step`` samples the law at the beginnings of its steps.
+    ``ukjax.acceleration`` and the system itself evaluate the law at the given state. ``linearize``, ``equilibrium``,
+    ``periodic`` and ``fit`` refuse sampled control. A ``task`` of the law is not a constraint: the motion leaves it
+    between the instants.
 
     Parameters
     ----------
@@ -42,8 +46,8 @@ class Sampled(AbstractControl):
     Raises
     ------
     InputError
-        If ``law`` is not a control, is sampled itself or has states, the period is not positive, the delay is negative,
-        or JAX traces one of them.
+        If ``law`` is not a control or is sampled itself, the period is not positive, the delay is negative, or JAX
+        traces one of them.
     """
 
     law: AbstractControl
@@ -53,9 +57,8 @@ class Sampled(AbstractControl):
     projected: ClassVar[bool] = False
 
     def __init__(self, law: Any, period: Numbers, delay: Numbers = 0.0):
-        if not isinstance(law, AbstractControl) or law.sampling is not None or law.states:
-            kind = "one with states" if isinstance(law, AbstractControl) and law.states else "a sampled one"
-            got = kind if isinstance(law, AbstractControl) else kind_of(law)
+        if not isinstance(law, AbstractControl) or law.sampling is not None:
+            got = "a sampled one" if isinstance(law, AbstractControl) else kind_of(law)
             raise InputError(f"law must be a control of ukjax.control, such as Feedback(B, law), got {got}")
         self.law = law
         self.period, self.delay = _known("period", period, above=0.0), _known("delay", delay, least=0.0)
@@ -71,6 +74,14 @@ class Sampled(AbstractControl):
     @property
     def inputs(self) -> tuple[tuple[str, str], ...] | None:
         return self.law.inputs
+
+    @property
+    def states(self) -> tuple[tuple[str, str], ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return self.law.states
+
+    @property
+    def initial(self) -> Array | None:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return self.law.initial
 
     @property
     def limits(self) -> Array | None:  # pyright: ignore[reportIncompatibleVariableOverride]

@@ -3,7 +3,8 @@
 Between two changes the motion is smooth: closed gaps and sticking friction act as constraints. A step that ends beyond
 a change is repeated with a shorter length, aimed at the change along a cubic polynomial (gaps and events) or lines
 (forces and slips), until a step ends within rounding of it. There the resets of events are applied, and the transition
-computes impacts and the next mode. Each member of a batch has its own steps, modes and instants.
+computes impacts and the next mode. Each member of a batch has its own steps, modes and instants. With sampled control
+steps also end on its stops, where the transition computes the mode for the next inputs (see ``schedule``).
 
 Derivatives are those of the steps and transitions. An instant depends on the state before it: a Newton iteration of
 value zero adds the derivatives of the root. So a derivative of the motion contains the saltation matrix
@@ -28,7 +29,7 @@ from ..._contact.transition import directions_along, settle, transition
 from ..._kinematic_map import rate
 from ..._run.compile import jit_batch
 from ..._solve import AbstractMethod
-from ..._system import kinematic_map_of, nonsmooth_of
+from ..._system import Driven, kinematic_map_of, nonsmooth_of
 from ..event import MAX_EVENTS, EventHistory, Step, check_event, names_of, on_surface
 from ..fallback.policy import solve_eagerly
 from ..plan import Plan
@@ -41,6 +42,7 @@ from ..stepper.model_batch import SingleModel
 from ..stepper.runge_kutta import acceleration, step
 from ..stepper.tableau import Tableau
 from .base import AbstractBatchIntegrator
+from .schedule import HeldInputs, Stops, nothing_held, stops_of
 from .surfaces import Outlook, Surfaces
 
 MIN_CELLS, CELLS_OF_MOTION = 8, 512
@@ -83,8 +85,9 @@ class LoopState(NamedTuple):
         Next step size [s].
     wanted
         Step size that the error estimate suggests [s].
-    sample, taken
-        Index of the next sample, and number of fixed steps taken since the sample before.
+    stop, taken
+        Index of the next stop, a sample or a stop of sampled control, and number of fixed steps taken since the stop
+        before.
     q, v, mode
         State and contact mode.
     values
@@ -101,12 +104,14 @@ class LoopState(NamedTuple):
         Whether constraints contradicted each other so far.
     grazing
         Whether a gap touched zero without speed so far.
+    held
+        Held inputs of sampled control, otherwise None.
     """
 
     t: Float[Array, ""]
     h: Float[Array, ""]
     wanted: Float[Array, ""]
-    sample: Int[Array, ""]
+    stop: Int[Array, ""]
     taken: Int[Array, ""]
     q: Float[Array, " nq"]
     v: Float[Array, " n"]
@@ -118,15 +123,19 @@ class LoopState(NamedTuple):
     result: Int[Array, ""]
     inconsistent: Bool[Array, ""]
     grazing: Bool[Array, ""]
+    held: HeldInputs | None
 
 
 class Output(NamedTuple):
-    """Samples, impacts and events so far, with the fields of ``ContactHistory`` and ``EventHistory``."""
+    """States at stops, impacts and events so far, with the fields of ``ContactHistory`` and ``EventHistory``.
 
-    state: Float[Array, "samples nq+n"]
-    closed: Bool[Array, "samples gaps"]
-    sticking: Bool[Array, "samples groups"]
-    direction: Float[Array, "samples groups dim"]
+    ``state`` has q, v, and the held inputs of sampled control.
+    """
+
+    state: Float[Array, "stops nq+n+p"]
+    closed: Bool[Array, "stops gaps"]
+    sticking: Bool[Array, "stops groups"]
+    direction: Float[Array, "stops groups dim"]
     impact_times: Float[Array, " stored"]
     impulses: Float[Array, "stored rows"]
     event_times: Float[Array, " instants"]
@@ -153,12 +162,12 @@ WRITTEN = (
 
 
 class Entries(NamedTuple):
-    """Output of one step: its end, if it ``landed`` on a sample, an impact, and the events that it ``met``, with the
+    """Output of one step: its end, if it ``landed`` on a stop, an impact, and the events that it ``met``, with the
     state ``before`` them."""
 
-    sample: Int[Array, ""]
+    stop: Int[Array, ""]
     landed: Bool[Array, ""]
-    state: Float[Array, " nq+n"]
+    state: Float[Array, " nq+n+p"]
     mode: ContactMode
     is_impact: Bool[Array, ""]
     time: Float[Array, ""]
@@ -170,7 +179,7 @@ class Entries(NamedTuple):
 
 def _write(output, entries, put_entry):
     put = lambda into, *entry: put_entry(into, *entry) if math.prod(into.shape) else into
-    at, landed = entries.sample, entries.landed
+    at, landed = entries.stop, entries.landed
     stores = entries.is_impact & (output.impacts < MAX_IMPACTS)
     is_event = jnp.any(entries.met)
     records = is_event & (output.instants < MAX_EVENTS)
@@ -285,7 +294,7 @@ def contact_loop(
 def _solve_one(problem, start, ts, loop, derivatives, compile_loop=lambda loop: loop):
     """The solution for one start. ``compile_loop`` is applied to the loop alone: a kernel writes out operations on the
     samples one by one."""
-    q0, v0 = start.q, start.v
+    q0, v0, schedule = start.q, start.v, problem.schedule
     for event in problem.events:
         check_event(event, ts[0], q0, v0)
     layout = layout_of(nonsmooth_of(problem.model), ts[0], q0, v0)
@@ -295,25 +304,30 @@ def _solve_one(problem, start, ts, loop, derivatives, compile_loop=lambda loop: 
         model, q, v, scale = problem.model_of(start.numbers), start.q, start.v, start.scale
         setting = setting_of(model, problem.current_method, ts[0], q, v, scale)
         surfaces = Surfaces.of(problem.events, kinematic_map_of(model), scale, ts[0], q, v)
-        state = _initial_state(layout, events, q, v), _initial_output(layout, events, ts.size, q, v)
+        held = None if schedule is None else nothing_held(model, schedule, ts[0], q, v)
+        stops = stops_of(model, schedule, ts)
+        state = _initial_state(layout, events, q, v, held), _initial_output(layout, events, stops, q, v, held)
         is_running = lambda state: state.result == RUNNING
-        body = lambda state: _iterate(problem, setting, surfaces, ts, scale, derivatives, state)
+        body = lambda state: _iterate(problem, setting, surfaces, stops, scale, derivatives, state)
         return loop(is_running, body, _write, state)
 
     last, output = compile_loop(run)(start, ts)
-    reached = (jnp.arange(ts.size) < last.sample)[:, None]
-    split = lambda state: jnp.split(state, [q0.size], axis=1)
-    (q, v), before = split(jnp.where(reached, output.state, jnp.nan)), split(output.event_states)
+    reached = (jnp.arange(len(output.state)) < last.stop)[:, None]
+    state, modes = jnp.where(reached, output.state, jnp.nan), (output.closed, output.sticking, output.direction)
+    if schedule is not None:
+        state, modes = jax.tree.map(lambda x: x[schedule.places], (state, modes))
+    split = lambda state: jnp.split(state, [q0.size, q0.size + v0.size], axis=1)
+    (q, v, u), (q_before, v_before, _) = split(state), split(output.event_states)
     finished = reached_last_time(last.result)
     end = jnp.where(finished, ts[-1], ts[0] + last.t), last.q, last.v
     displaced = start.displaced(jnp, q[0], v0)  # an impact at the start may change v
-    t, modes = reached_times(ts, q, v), ContactMode(output.closed, output.sticking, output.direction)
+    t, modes = reached_times(ts, q, v), ContactMode(*modes)
     if any(event.is_end for event in problem.events):  # where it ended is an additional sample
         with_end = lambda xs, x: jnp.concatenate([xs, x[None]])
         (t, q, v), modes = jax.tree.map(with_end, ((t, q, v), modes), (end, last.mode))
+        u = u if last.held is None else with_end(u, last.held.u)
     impacts = output.impact_times, output.impulses, output.impacts, output.changes, last.grazing
     contacts = ContactHistory(modes.closed, modes.sticking, modes.direction, *impacts)
-    q_before, v_before = before
     names = names_of(problem.events)
     history = EventHistory(output.event_times, q_before, v_before, output.met, output.counts, names)
     return Solution(
@@ -326,25 +340,27 @@ def _solve_one(problem, start, ts, loop, derivatives, compile_loop=lambda loop: 
         displaced=displaced,
         contacts=contacts if layout.rows else None,
         events=history if events else None,
+        held=None if schedule is None else u,
     )
 
 
-def _initial_state(layout, events, q, v):
+def _initial_state(layout, events, q, v, held):
     zero, count = jnp.zeros((), q.dtype), lambda x: jnp.asarray(x, np.int32)
     values, side = jnp.zeros(layout.gaps + layout.groups, q.dtype), jnp.zeros(events, q.dtype)
     return LoopState(
         zero, zero, zero, count(0), count(0), q, v, all_open(layout, q.dtype), values, side, count(0), count(-1),
-        count(RUNNING), jnp.asarray(False), jnp.asarray(False),
+        count(RUNNING), jnp.asarray(False), jnp.asarray(False), held,
     )  # fmt: skip
 
 
-def _initial_output(layout, events, samples, q, v):
+def _initial_output(layout, events, stops, q, v, held):
+    samples, inputs = stops.time.size, 0 if held is None else held.u.size
     zeros = lambda *shape: jnp.zeros(shape, q.dtype)
     none = lambda *shape: jnp.zeros(shape, bool)
     counts = lambda *shape: jnp.zeros(shape, np.int32)
     stored, instants = MAX_IMPACTS if layout.rows else 0, MAX_EVENTS if events else 0
     return Output(
-        state=zeros(samples, q.size + v.size),
+        state=zeros(samples, q.size + v.size + inputs),
         closed=none(samples, layout.gaps),
         sticking=none(samples, layout.groups),
         direction=zeros(samples, layout.groups, layout.dim),
@@ -411,29 +427,32 @@ def _gaps_along(setting, step_taken, t0, x):
     return gaps(setting.system.nonsmooth, t0 + t, q)
 
 
-def _iterate(problem, setting, surfaces, ts, scale, derivatives, state: LoopState) -> tuple[LoopState, Entries]:
-    """One step, and the changes at its end: events, and the contact mode."""
-    layout, system, method = setting.layout, setting.system, problem.current_method
-    t0, span = ts[0], ts[-1] - ts[0]
+def _iterate(
+    problem, setting, surfaces, stops: Stops, scale, derivatives, state: LoopState
+) -> tuple[LoopState, Entries]:
+    """One step, and the changes at its end: events, the inputs of sampled control, and the contact mode."""
+    layout, model, method = setting.layout, setting.system, problem.current_method
+    system = model if state.held is None else Driven(model, state.held.u)
+    setting = setting._replace(system=system)
+    t0, span = stops.time[0], stops.time[-1] - stops.time[0]
     least = SMALLEST_STEP * span
-    t, q, v, mode, sample = state.t, state.q, state.v, state.mode, state.sample
+    t, q, v, mode = state.t, state.q, state.v, state.mode
     first = state.steps < 0
-    target, is_sample = ts[sample] - t0, jnp.asarray(True)
+    target, is_stop, stop_before = stops.time[state.stop] - t0, jnp.asarray(True), jnp.maximum(state.stop - 1, 0)
     if problem.counts is not None:
-        interval = jnp.maximum(sample - 1, 0)
-        before = ts[interval] - t0
-        count = jnp.where(sample > 0, problem.counts.per_interval[interval], 1)
-        is_sample = state.taken + 1 >= count
-        target = jnp.where(is_sample, target, before + (state.taken + 1) * (target - before) / count)
+        before = stops.time[stop_before] - t0
+        count = jnp.where(state.stop > 0, problem.counts.per_interval[stop_before], 1)
+        is_stop = state.taken + 1 >= count
+        target = jnp.where(is_stop, target, before + (state.taken + 1) * (target - before) / count)
     remaining = target - t
     shorter = jax.lax.stop_gradient(jnp.minimum(state.h, remaining))
     lands = first | (state.h >= jax.lax.stop_gradient(remaining))
     h = jnp.where(first, 0, jnp.where(lands, remaining, shorter))
 
-    in_mode = lambda mode: InContact(system, mode, layout, setting.method) if layout.rows else system
-    model, kinematic_map = in_mode(mode), kinematic_map_of(system)
+    in_mode = lambda system, mode: InContact(system, mode, layout, setting.method) if layout.rows else system
+    in_contact, kinematic_map = in_mode(system, mode), kinematic_map_of(system)
     accelerate = lambda model: lambda t, q, v: acceleration(model, t, q, v, setting.method, problem.projection).v_rate
-    stepped = step(SingleModel(model), t0 + t, h, q, v, method, problem.tableau, problem.projection, scale)
+    stepped = step(SingleModel(in_contact), t0 + t, h, q, v, method, problem.tableau, problem.projection, scale)
     t1 = jnp.where(lands, target, t + h)
     if problem.counts is None:
         control = control_error(q, v, stepped, problem.tableau, problem.tolerance(scale), scale, h, jnp.asarray(False))
@@ -458,7 +477,7 @@ def _iterate(problem, setting, surfaces, ts, scale, derivatives, state: LoopStat
     ahead = Outlook(state.side, false, h, jnp.zeros(state.side.size, bool), false)
     if surfaces.events:
         taken = jax.lax.stop_gradient((Step(t, q, v, t1, q1, v1, kinematic_map), t0, h))
-        ahead = surfaces.outlook(*taken, _cells(share), state.side, accelerate(model))
+        ahead = surfaces.outlook(*taken, _cells(share), state.side, accelerate(in_contact))
     fine = fine & (~good | finite(q1, v1))
 
     resolution = setting.time_rounding / 4
@@ -470,6 +489,11 @@ def _iterate(problem, setting, surfaces, ts, scale, derivatives, state: LoopStat
     of = lambda ahead: ~first & jnp.where(forced, ahead.values < 0, ~beyond & ahead.met)
     met, crossed = of(outlook), of(ahead) & (state.side != 0)
     changes = accepted & (first | jnp.any(met) | jnp.any(crossed))
+    ends_on_stop, stop = lands & (first | is_stop), stops.at(state.stop)
+    if state.held is not None:
+        acting = stops.acting[stop_before]
+        stop = stop._replace(instant=stop.instant & ends_on_stop, acting=jnp.where(ends_on_stop, stop.acting, acting))
+        changes = changes | accepted & (stop.instant | (stop.acting != acting))
     counted = accepted & crossed & surfaces.counts(state.side)
 
     # A step that was shortened does not show the step size that the motion would allow.
@@ -480,7 +504,7 @@ def _iterate(problem, setting, surfaces, ts, scale, derivatives, state: LoopStat
         return Change(
             t1, q1, v1, mode, outlook.values, state.side, jnp.zeros(layout.rows, q.dtype), jnp.concatenate([q1, v1]),
             wanted, outlook.grazes, unsolved=false, several_modes=false, gains_energy=false, needs_fallback=false,
-            off=false, held=false,
+            off=false, starts_on_event=false, held=state.held,
         )  # fmt: skip
 
     def change(t1, q1, v1):
@@ -489,14 +513,15 @@ def _iterate(problem, setting, surfaces, ts, scale, derivatives, state: LoopStat
             index = jnp.argmax(jnp.concatenate([met, crossed]))
             event = lambda t, q, v: _value(setting, surfaces, mode, index, t, q, v)
             is_met = ~first & (jnp.any(met) | jnp.any(crossed))
-            tm, qm, vm = on_surface(event, kinematic_map, accelerate(model), tm, qm, vm, is_met)
+            tm, qm, vm = on_surface(event, kinematic_map, accelerate(in_contact), tm, qm, vm, is_met)
         before, off = jnp.concatenate([qm, vm]), false
         if surfaces.events:
             qm, vm, off = _reset(problem, system, surfaces, counted, scale, tm, qm, vm)
         changed = keep(tm - t0, qm, vm)._replace(before=before, off=off)
+        system_after = system if state.held is None else state.held.system_at(stop, model)
         if layout.rows:
             released = met & jnp.concatenate([mode.closed, mode.sticking])
-            after = transition(setting, tm, qm, vm, mode, released, derivatives)
+            after = transition(setting._replace(system=system_after), tm, qm, vm, mode, released, derivatives)
             forces = forces_in(after.mode, after.contacts, after.response, layout)
             changed = changed._replace(
                 v=after.v,
@@ -510,14 +535,19 @@ def _iterate(problem, setting, surfaces, ts, scale, derivatives, state: LoopStat
                 gains_energy=after.gains,
                 needs_fallback=after.response.needs_fallback,
             )
+        if state.held is not None:
+            changed = changed._replace(held=state.held.after(stop, model, tm, qm, changed.v))
         if surfaces.events:
             at = tm, qm, changed.v
-            value, rates = surfaces.values(*at), surfaces.rates(*at, accelerate(in_mode(changed.mode))(*at))
+            value, rates = (
+                surfaces.values(*at),
+                surfaces.rates(*at, accelerate(in_mode(system_after, changed.mode))(*at)),
+            )
             side = surfaces.side(value, rates)
             changed = changed._replace(
                 side=side,
                 h=jnp.minimum(changed.h, surfaces.flight(value, side, rates)),
-                held=first & surfaces.held(value, side, rates),
+                starts_on_event=first & surfaces.held(value, side, rates),
             )
         return changed
 
@@ -531,8 +561,8 @@ def _iterate(problem, setting, surfaces, ts, scale, derivatives, state: LoopStat
 
     advances = accepted & (jax.lax.stop_gradient(h) > resolution)
     at_once = jnp.where(changes, jnp.where(advances, 0, state.at_once) + 1, jnp.where(advances, 0, state.at_once))
-    landed = accepted & lands & (first | is_sample)
-    sample_done = sample + landed
+    landed = accepted & ends_on_stop
+    stops_done = state.stop + landed
     next_h = jnp.where(accepted | ~good, changed.h, jnp.clip(aim, resolution, 0.999 * h))
     stuck = ~accepted & ~good & (following < least)
     repeats = accepted & (at_once > MAX_CHANGES_AT_ONCE)
@@ -540,12 +570,12 @@ def _iterate(problem, setting, surfaces, ts, scale, derivatives, state: LoopStat
     several_modes, gains_energy = accepted & changed.several_modes, accepted & changed.gains_energy
     accumulated = repeats & jnp.any(crossed)
     off = accepted & (stepped.off | changed.off) | inside
-    ends, held = surfaces.ends(counted) & ~off, accepted & changed.held
-    ends_here = no_mode | several_modes | gains_energy | accumulated | off | ends | held | event_nan
+    ends, starts_on_event = surfaces.ends(counted) & ~off, accepted & changed.starts_on_event
+    ends_here = no_mode | several_modes | gains_energy | accumulated | off | ends | starts_on_event | event_nan
     result = classify(
-        finished=(sample_done >= ts.size) & ~ends_here,
+        finished=(stops_done >= stops.time.size) & ~ends_here,
         event=ends,
-        on_event=held,
+        on_event=starts_on_event,
         event_nan=accepted & event_nan,
         no_mode=no_mode,
         several_modes=several_modes,
@@ -561,14 +591,14 @@ def _iterate(problem, setting, surfaces, ts, scale, derivatives, state: LoopStat
     )
     choose = lambda new, old: jax.tree.map(lambda x, y: jnp.where(accepted, x, y), new, old)
     entries = Entries(
-        sample=sample,
+        stop=state.stop,
         landed=landed,
-        state=jnp.concatenate([q1, v1]),
+        state=jnp.concatenate([q1, v1] if changed.held is None else [q1, v1, changed.held.u]),
         mode=changed.mode,
         is_impact=accepted & jnp.any(changed.impulse != 0),
         time=t0 + t1,
         impulse=changed.impulse,
-        changed=changes & ~first & (jnp.any(met) | jnp.any(changed.impulse != 0)),
+        changed=changes & ~first & (jnp.any(met) | jnp.any(changed.impulse != 0) | _differs(mode, changed.mode)),
         met=counted,
         before=changed.before,
     )
@@ -579,7 +609,7 @@ def _iterate(problem, setting, surfaces, ts, scale, derivatives, state: LoopStat
         t=choose(t1, t),
         h=jax.lax.stop_gradient(next_h),
         wanted=wanted,
-        sample=sample_done,
+        stop=stops_done,
         taken=jnp.where(landed, 0, state.taken + (accepted & lands & ~first)),
         q=choose(q1, q),
         v=choose(v1, v),
@@ -591,6 +621,7 @@ def _iterate(problem, setting, surfaces, ts, scale, derivatives, state: LoopStat
         result=result,
         inconsistent=state.inconsistent | (accepted & stepped.inconsistent),
         grazing=state.grazing | (accepted & changed.grazes),
+        held=choose(changed.held, state.held),
     )
     return state, entries
 
@@ -618,8 +649,10 @@ class Change(NamedTuple):
         Whether the method was not applicable.
     off
         Whether a reset violates the constraints.
-    held
+    starts_on_event
         Whether the motion starts on an event and does not leave it.
+    held
+        Held inputs of sampled control after it.
     """
 
     t: Float[Array, ""]
@@ -637,7 +670,8 @@ class Change(NamedTuple):
     gains_energy: Bool[Array, ""]
     needs_fallback: Bool[Array, ""]
     off: Bool[Array, ""]
-    held: Bool[Array, ""]
+    starts_on_event: Bool[Array, ""]
+    held: HeldInputs | None
 
 
 def _reset(problem, system, surfaces, counted, scale, t, q, v):
@@ -666,6 +700,11 @@ def _flight(setting, forces, mode):
     falling = -layout.split(response.W @ forces.force + response.free)[0]
     returns = ~mode.closed & (forces.contacts.gap <= setting.gap_rounding) & (rate > 0) & (falling > 0)
     return jnp.min(jnp.where(returns, 2 * rate / jnp.where(returns, falling, 1), jnp.inf), initial=jnp.inf)
+
+
+def _differs(mode, other):
+    """Whether different gaps are closed, or different friction forces stick."""
+    return jnp.any(mode.closed != other.closed) | jnp.any(mode.sticking != other.sticking)
 
 
 def _turned(setting, mode, t, q, v):

@@ -14,6 +14,7 @@ from ..._contact.moreau_jean import MoreauJeanStep, moreau_jean_step, push_out
 from ..._contact.rows import gaps
 from ..._contact.transition import Setting
 from ..._run.compile import jit_batch
+from ..._system import Driven
 from ..fallback.policy import solve_eagerly
 from ..plan import Plan
 from ..problem import InitialState, Problem, Solution
@@ -23,6 +24,7 @@ from ..stepper.drift_correction import MethodPerLevel, correct_drift, same_at_ev
 from ..stepper.scaling import Scale
 from .base import AbstractBatchIntegrator
 from .fixed_step import SAVED_NAME, save_step_starts
+from .schedule import HeldInputs, nothing_held, stops_of
 
 
 class TimeStepping(AbstractBatchIntegrator):
@@ -40,7 +42,7 @@ class TimeStepping(AbstractBatchIntegrator):
 
 class LoopState(NamedTuple):
     """State of the loop over time: q, v, the impulses of the last step, the contact mode, that of the first step, the
-    failures, and the numbers of steps and of changes of the mode so far."""
+    failures, the numbers of steps and of changes of the mode so far, and the held inputs of sampled control."""
 
     q: Float[Array, " nq"]
     v: Float[Array, " n"]
@@ -53,6 +55,7 @@ class LoopState(NamedTuple):
     needs_fallback: Bool[Array, ""]
     taken: Int[Array, ""]
     changes: Int[Array, ""]
+    held: HeldInputs | None
 
     @property
     def stopped(self) -> Bool[Array, ""]:
@@ -107,11 +110,16 @@ def _solve(start, problem):
 def _solve_one(problem, start, ts, per_interval):
     """The solution for one start. Only the loop is a kernel, which writes out operations on samples one by one."""
     method = problem.current_method
+    schedule, stops = problem.schedule, stops_of(problem.model_of(start.numbers), problem.schedule, ts)
     # The first interval has length zero: its only step projects the start, and applies impacts at the first time.
-    ends = jnp.concatenate([ts[:1], ts])
-    intervals = ends[:-1], ends[1:], jnp.concatenate([jnp.ones_like(per_interval[:1]), per_interval])
-    loop = compiled(lambda start, intervals: _loop(problem, start, intervals), problem.model, start.q, start.v)
-    last, (q, v, mode) = loop(start, intervals)
+    begins = jax.tree.map(lambda x: jnp.concatenate([x[:1], x]), stops)
+    counts = jnp.concatenate([jnp.ones_like(per_interval[:1]), per_interval])
+    intervals = begins.at(slice(None, -1)), stops.time, counts
+    loop = compiled(lambda *arguments: _loop(problem, *arguments), problem.model, start.q, start.v)
+    last, (q, v, mode, u) = loop(start, intervals, stops.at(-1))
+    if schedule is not None:
+        u = jnp.concatenate([u[1:], jnp.where(last.stopped, jnp.nan, last.held.u)[None]])
+        q, v, mode, u = jax.tree.map(lambda x: x[schedule.places], (q, v, mode, u))
     # No impulse acts in a step of length zero: the mode at the first sample is that of the step after it.
     mode = jax.tree.map(lambda of_first, modes: modes.at[0].set(of_first), last.first_mode, mode)
     result = classify(
@@ -135,12 +143,12 @@ def _solve_one(problem, start, ts, per_interval):
     t = reached_times(ts, q, v)
     end = jnp.where(last.stopped, jnp.nanmax(t), ts[-1])
     displaced = start.displaced(jnp, q[0], v[0])
-    return Solution(t, q, v, result, last.taken - 1, (end, last.q, last.v), displaced, contacts)
+    return Solution(t, q, v, result, last.taken - 1, (end, last.q, last.v), displaced, contacts, held=u)
 
 
-def _loop(problem, start, intervals):
-    """The state after the last interval, and q, v and the mode at the end of each."""
-    t, system, scale = intervals[0][0], problem.model_of(start.numbers), start.scale
+def _loop(problem, start, intervals, last_stop):
+    """The state after the last interval, and q, v, the mode and the held inputs at the end of each."""
+    t, system, scale = intervals[0].time[0], problem.model_of(start.numbers), start.scale
     method = problem.current_method
     levels = method if isinstance(method, MethodPerLevel) else same_at_every_level(method)
     setting = setting_of(system, method, t, start.q, start.v, scale)
@@ -149,15 +157,25 @@ def _loop(problem, start, intervals):
     none = all_open(setting.layout, start.q.dtype)
     inside = jnp.any(gaps(system.nonsmooth, t, start.q) < -setting.max_penetration)
     no_impulse = jnp.zeros(setting.layout.rows, start.q.dtype)
-    state = LoopState(start.q, start.v, no_impulse, none, none, inside, false, false, false, zero, zero)
+    schedule = problem.schedule
+    nothing = None if schedule is None else nothing_held(system, schedule, t, start.q, start.v)
+    state = LoopState(start.q, start.v, no_impulse, none, none, inside, false, false, false, zero, zero, nothing)
+    after_stop = lambda state, stop: (
+        state
+        if state.held is None
+        else state._replace(held=state.held.after(stop, system, stop.time, state.q, state.v))
+    )
 
-    def interval(state, ends_and_count):
-        t0, t1, count = ends_and_count
-        h = (t1 - t0) / count
+    def interval(state, part):
+        begin, t1, count = part
+        t0, h = begin.time, (t1 - begin.time) / count
+        state = after_stop(state, begin)
+        u = None if state.held is None else jnp.where(state.stopped, jnp.nan, state.held.u)
+        driven = setting if state.held is None else setting._replace(system=Driven(system, state.held.u))
 
         def advance(state, i):
             after, q, v, off, fallback = corrected_step(
-                setting, t0 + i * h, h, state.q, state.v, state.impulse, levels, scale
+                driven, t0 + i * h, h, state.q, state.v, state.impulse, levels, scale
             )
             is_running = ~state.stopped
             not_finite = ~finite(q, v)
@@ -178,6 +196,7 @@ def _loop(problem, start, intervals):
                 needs_fallback=state.needs_fallback | fallback & is_running,
                 taken=state.taken + taken,
                 changes=state.changes + (changed & taken),
+                held=state.held,
             )
 
         def advance_if_needed(state, i):
@@ -185,6 +204,7 @@ def _loop(problem, start, intervals):
 
         state, _ = jax.lax.scan(save_step_starts(advance_if_needed), state, jnp.arange(problem.counts.most))
         q, v = (jnp.where(state.stopped, jnp.nan, x) for x in (state.q, state.v))
-        return state, (q, v, state.mode)
+        return state, (q, v, state.mode, u)
 
-    return jax.lax.scan(interval, state, intervals)
+    last, at_ends = jax.lax.scan(interval, state, intervals)
+    return after_stop(last, last_stop), at_ends
