@@ -133,8 +133,8 @@ def tune(
     Warns
     -----
     UserWarning
-        If the automatic time step is still too long after four rounds, or if the rank of the constraints changes along
-        a motion.
+        If the automatic time step is still too long after four rounds. If a motion with the tuned parameters grazes a
+        contact, or the rank of its constraints changes.
 
     Notes
     -----
@@ -208,7 +208,7 @@ def tune(
         replace(reported.with_observation(guess, before), model=model),
         replace(reported.with_observation(x, after), model=tuned_model),
     )
-    _warn_of_rank(after)
+    _warn_of_missing_gradient(after)
     return Tuned(
         model=tuned_model,
         names=parameters.names,
@@ -441,10 +441,12 @@ def _warn_of_steps(cost, error, dt):
     )
 
 
-def _warn_of_rank(motion):
-    if not np.all(motion.differentiable):
-        warnings.warn(
-            "the rank of the constraints changes along a motion: where it does, the cost has no gradient, and another "
-            "guess may lead elsewhere",
-            stacklevel=3,
-        )
+def _warn_of_missing_gradient(motion):
+    if np.all(motion.differentiable):
+        return
+    grazes = motion.contacts is not None and np.any(motion.contacts.grazing)
+    reason = "a contact is grazed in a motion" if grazes else "the rank of the constraints changes along a motion"
+    warnings.warn(
+        f"{reason}: the cost has no gradient there, and another guess may lead elsewhere",
+        stacklevel=3,
+    )
