@@ -94,15 +94,17 @@ def pendulums():
 
 def robots():
     """Robots that fall onto the stops of their joints, in steps of 1 ms by Moreau and Jean."""
-    for name in ("seven_axis_arm", "leg"):
-        robot = uk.load(uk.robots.path(name)).with_stops()
+    for name in ("seven_axis_arm", "leg", "stewart_platform"):
+        robot, ts = uk.load(uk.robots.path(name)).with_stops(), np.linspace(0.0, 1.0, 11)
         q0, v0 = robot.start()
         motion, times = _timed(
-            lambda robot=robot, q0=q0, v0=v0: uk.simulate(robot, q0, v0, [0.0, 1.0], dt=1e-3, solver=uk.MoreauJean())
+            lambda robot=robot, q0=q0, v0=v0, ts=ts: uk.simulate(robot, q0, v0, ts, dt=1e-3, solver=uk.MoreauJean())
         )
+        gaps = jax.vmap(lambda t, q, robot=robot: jnp.concatenate([each.gaps(t, q) for each in robot.nonsmooth]))
         yield {
             "what": f"{name} on its stops, 1000 steps",
             "error": float(np.abs(motion.residual).max(initial=0)),
+            "penetration": max(0.0, -float(jnp.min(gaps(motion.t, motion.q)))),
         } | times
 
 

@@ -92,13 +92,20 @@ def widest(*trees: Any) -> np.dtype:
 def _strong_types(flat: Flat) -> set[np.dtype]:
     """Types of all arrays that are not weakly typed."""
     arrays = (x for x in flat.leaves if hasattr(x, "dtype"))
-    return {x.dtype for x in arrays if not getattr(getattr(x, "aval", x), "weak_type", False)}
+    return {x.dtype for x in arrays if not _is_weak(x)}
 
 
-def _real_types(flat: Flat) -> set[np.dtype]:
-    """Types of all arrays of real numbers."""
-    arrays = filter(eqx.is_inexact_array, flat.leaves)
-    return {x.dtype for x in arrays if jnp.issubdtype(x.dtype, jnp.floating)}
+def _real_types(flat: Flat) -> set[tuple[np.dtype, bool]]:
+    """Types of all arrays of real numbers, and whether they are weak."""
+    return {(x.dtype, _is_weak(x)) for x in flat.leaves if _is_real(x)}
+
+
+def _is_real(x):
+    return eqx.is_inexact_array(x) and jnp.issubdtype(x.dtype, jnp.floating)
+
+
+def _is_weak(x):
+    return getattr(getattr(x, "aval", x), "weak_type", False)
 
 
 def is_double_allowed() -> bool:
@@ -108,16 +115,22 @@ def is_double_allowed() -> bool:
 
 def _is(dtype, x):
     """Whether x has this dtype and is not weakly typed."""
-    return getattr(x, "dtype", None) == dtype and not getattr(getattr(x, "aval", x), "weak_type", False)
+    return getattr(x, "dtype", None) == dtype and not _is_weak(x)
 
 
 def in_precision(tree: Tree, dtype: np.dtype) -> Tree:
-    """Convert all floating-point arrays in ``tree`` to ``dtype``."""
-    if not set().union(*ask_all(_real_types, tree)) - {np.dtype(dtype)}:
+    """Convert all floating-point arrays in ``tree`` to ``dtype``, also weakly typed ones.
+
+    A weakly typed array, from a Python number, would need separate programs.
+    """
+    wanted = np.dtype(dtype), False
+    if not set().union(*ask_all(_real_types, tree)) - {wanted}:
         return tree
-    must_change = lambda x: eqx.is_inexact_array(x) and jnp.issubdtype(x.dtype, jnp.floating) and x.dtype != dtype
+    must_change = lambda x: _is_real(x) and (x.dtype, _is_weak(x)) != wanted
     # Concrete arrays are converted by NumPy: JAX would compile a program for each shape.
-    convert = lambda x: x.astype(dtype) if is_traced(x) else jax.device_put(np.asarray(x, dtype))
+    convert = lambda x: (
+        jax.lax.convert_element_type(x, dtype) if is_traced(x) else jax.device_put(np.asarray(x, dtype))
+    )
     return jax.tree.map(lambda x: convert(x) if must_change(x) else x, tree)
 
 

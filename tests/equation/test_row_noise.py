@@ -9,6 +9,7 @@ import pytest
 
 import ukjax as uk
 from ukjax._motion.fallback.row_noise import changed_by_rounding
+from ukjax._motion.inputs import canonicalise
 from ukjax._motion.stepper.scaling import scale_of
 
 from ..mechanisms import redundant_only_on_the_constraint
@@ -199,8 +200,8 @@ def test_redundant_rows_at_a_start_off_constraints_give_no_warning():
     uk.simulate(redundant_only_on_the_constraint(), [-1 - 1e-9, 0.0], [0.0, 0.3], [0.0, 0.1])
 
 
-def test_perturbed_models_need_no_second_program():
-    """Python numbers of a model have a weak type, and keep it."""
+def test_models_with_python_numbers_and_with_arrays_have_one_program():
+    """So do a start with Python numbers, and a model that is perturbed by rounding."""
     traced = []
 
     @jax.jit
@@ -209,6 +210,8 @@ def test_perturbed_models_need_no_second_program():
         return model(t, q, v).b
 
     bar = uk.systems.FourBar()
-    t, q, v = (jax.device_put(np.asarray(x, float)) for x in (0.0, *bar.start()))
-    changes = changed_by_rounding(lambda *state: (rows(*state),), bar, t, q, v, np.eye(v.size))
-    assert len(traced) == 1 and 0 < np.max(changes[0]) < 1e-9
+    arrays = jax.tree.map(lambda x: jax.device_put(np.asarray(x)), (bar, *bar.start()))
+    for model, q0, v0 in ((bar, *bar.start()), arrays):
+        model, q, v, t = canonicalise(model, q0, v0, jnp.asarray(0.0))
+        changes = changed_by_rounding(lambda *state: (rows(*state),), model, t, q, v, np.eye(v.size))
+        assert len(traced) == 1 and 0 < np.max(changes[0]) < 1e-9

@@ -16,7 +16,7 @@ from .._control import Sampling
 from .._errors import InputError
 from .._flatten import Flat, ask_all
 from .._jaxpr.closures import contains_tracer, hoist_tracers
-from .._jaxpr.tracing import is_eager, is_traced
+from .._jaxpr.tracing import is_eager
 from .._kernel.if_repeated import jit_if_repeated
 from .._kinematic_map import KinematicMap, rate
 from .._precision import in_precision, is_double_allowed, widest
@@ -87,10 +87,7 @@ def canonicalise(model: Any, q0: Array, v0: Array, t: Array) -> tuple[Any, Array
     dtype = widest(model, q0, v0)
     if dtype == np.float32 and is_double_allowed():
         dtype = widest(_terms(in_precision(model, dtype), sizes, dtype))  # closures may contain wider arrays
-    model, q0, v0, t = in_precision((model, q0, v0, t), dtype)
-    if not is_traced(t) and t.weak_type:  # a Python number: it would need separate programs
-        t = jax.device_put(np.asarray(t))
-    return model, q0, v0, t
+    return in_precision((model, q0, v0, t), dtype)
 
 
 def with_numbers_as_leaves(model: Any, *sizes: tuple[int, ...]) -> Any:
@@ -133,7 +130,7 @@ def _with_floats_as_arrays(model, sizes):
     """Replace every Python ``float`` of ``model`` by an array, unless a function of the model requires floats."""
     if not any(ask_all(_has_floats, model)):
         return model
-    # Weakly typed, like a Python number: it takes the precision of its operands.
+    # Weakly typed, like a Python number: ``widest`` ignores it.
     changed = jax.tree.map(lambda x: jnp.asarray(x) if type(x) is float else x, model)
     try:
         _terms(changed, sizes, widest(model))

@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
@@ -159,10 +158,7 @@ def _perturbed(model, t, q, v, coordinate, rng):
 
     def by_roundings(x, scale):
         values = np.asarray(x)
-        changed = (values + size * scale * rng.choice((-1, 1), values.shape)).astype(values.dtype)
-        # A Python number of a model stays weakly typed: as another type it would compile a second program.
-        is_python_number = not values.ndim and getattr(x, "weak_type", False)
-        return jnp.asarray(float(changed)) if is_python_number else jax.device_put(changed)
+        return jax.device_put((values + size * scale * rng.choice((-1, 1), values.shape)).astype(values.dtype))
 
     def largest(x):
         x = np.abs(np.asarray(x))
