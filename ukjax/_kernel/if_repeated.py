@@ -19,10 +19,10 @@ EVALUATIONS = 2
 
 
 def jit_if_repeated(function: Callable, evaluations: int = EVALUATIONS) -> Program:
-    """``function`` of pytrees: the first ``evaluations`` calls are evaluated by NumPy, later ones are compiled.
+    """``function`` of pytrees: NumPy evaluates the first ``evaluations`` calls, later ones are compiled.
 
-    The compiled program is not optimised. It is for checks and decisions at a start or an end. The results of both differ by rounding, so do not use it for
-    numbers that are returned to the user.
+    The compiled program is not optimised. It is for checks and decisions at a start or an end. The results of both
+    differ by rounding, so do not use it for numbers that are returned to the user.
     """
     return RepeatedProgram(function, UNOPTIMISED, evaluations)
 
