@@ -1,18 +1,19 @@
 """Kernels that a later process loads from disk without unrolling their functions again.
 
-With JAX's compilation cache, the description of a kernel is stored beside its object file. Its name is a hash of all on
-which the kernel depends: the jaxpr of its function, the versions, the processor, and the source of this package.
+With JAX's compilation cache, the description of a kernel is stored beside its object file. Its name is a hash of
+everything on which the kernel depends: the jaxpr of its function, versions, the processor, and the source code of
+``_kernel`` and ``_jaxpr``.
 """
 
 import functools
 import hashlib
 import pickle
 import sys
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import jax
-import jaxlib
 import numpy as np
 from jax.extend.core import ClosedJaxpr
 
@@ -21,8 +22,8 @@ from ..primitive import cached_per_jaxpr
 from .ffi_call import Code, cores, register_code
 from .machine import folder, from_disk, llvm, machine, to_disk
 
-SOURCES = Path(__file__).parents[1]
-"""The folder whose source is part of the names of descriptions."""
+SOURCES = Path(__file__).parents[1], Path(__file__).parents[2] / "_jaxpr"
+"""Folders whose source code is part of the names of descriptions."""
 
 
 def compilation_cache_is_enabled() -> bool:
@@ -46,7 +47,7 @@ def name_of(jaxpr: ClosedJaxpr, mapped: tuple[bool, ...], max_operations: int) -
     digest, source = digest_of(jaxpr), _digest_of_sources()
     if digest is None or source is None:
         return None
-    versions = sys.version, np.__version__, jax.__version__, jaxlib.__version__, llvm.llvm_version_info
+    versions = sys.version, np.__version__, jax.__version__, version("jaxlib"), llvm.llvm_version_info
     parts = digest, source, mapped, max_operations, *versions, *machine(), cores()
     return hashlib.sha256("\n".join(map(str, parts)).encode()).hexdigest()
 
@@ -70,8 +71,8 @@ def store(name: str, target: str, code: Code, description: Any) -> None:
 
 @functools.cache
 def _digest_of_sources() -> str | None:
-    """A digest of the source of this package; None if it is installed without source."""
-    files = sorted(SOURCES.rglob("*.py"))
+    """A digest of the source code; None if the package is installed without it."""
+    files = sorted(file for folder in SOURCES for file in folder.rglob("*.py"))
     if not files:
         return None
     digest = hashlib.sha256()
