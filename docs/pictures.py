@@ -13,7 +13,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 import ukjax as uk
-from ukjax._view import moving_picture, outlines, solids
+from ukjax._view import drawing, moving_picture
 from ukjax.plot.drawing import draw
 
 DOCS = Path(__file__).parent
@@ -30,11 +30,11 @@ def motion_of(name: str) -> uk.Trajectory:
 
 def picture(motion: uk.Trajectory, path: Path) -> None:
     """Draw the poses and the traces, without axes."""
-    lines = outlines(motion)
+    lines, bodies = drawing(motion)
     figure = Figure(figsize=(3.2, 3.2), layout="constrained")
     is_spatial = lines[0].shape[-1] == 3
     ax: Any = figure.add_subplot(projection="3d" if is_spatial else None)
-    draw(ax, lines, solids(motion))
+    draw(ax, lines, bodies)
     if is_spatial:
         ax.set_box_aspect((1, 1, 1), zoom=1.4)  # no room for labels is needed
     ax.set_axis_off()

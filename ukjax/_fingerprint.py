@@ -44,6 +44,9 @@ WITHOUT_EFFECT = frozenset(
 )
 """Parameters of JAX operations that do not affect values: labels, memory layouts and shardings, derivative rules."""
 
+PLAIN = frozenset((str, bool, int, type(None)))
+"""Types whose equal values have equal digests."""
+
 JITTED = type(jax.jit(lambda: None))
 
 
@@ -179,9 +182,16 @@ class Digest:
     def __init__(self):
         self._known: dict[int, tuple[Any, bytes]] = {}  # with the object, so that its id is not reused
         self._open: dict[int, int] = {}
+        self._plain: dict[tuple[type, Any], bytes] = {}
+        self._text_of_aval: dict[Any, str] = {}
 
     def of(self, thing: Any) -> bytes:
         """Return the digest, 32 bytes. Raises ``NotComparable``."""
+        if type(thing) in PLAIN:  # most parameters of operations
+            key = type(thing), thing
+            if key not in self._plain:
+                self._plain[key] = self._of(thing)
+            return self._plain[key]
         if id(thing) in self._known:
             return self._known[id(thing)][1]
         if id(thing) in self._open:  # a cycle, such as a recursive function
@@ -245,10 +255,12 @@ class Digest:
         def defined(variables):
             for variable in variables:
                 number[variable] = len(number)
-            return [str(variable.aval) for variable in variables]
+            return [self._text(variable.aval) for variable in variables]
 
         def used(variables):
-            return [self.of(x.val).hex() + str(x.aval) if isinstance(x, Literal) else number[x] for x in variables]
+            return [
+                self.of(x.val).hex() + self._text(x.aval) if isinstance(x, Literal) else number[x] for x in variables
+            ]
 
         parts: list[Any] = ["jaxpr", *map(self.of, constants), defined(jaxpr.constvars), defined(jaxpr.invars)]
         for equation in jaxpr.eqns:
@@ -256,6 +268,12 @@ class Digest:
                 operands, parameters = used(equation.invars), self._of_parameters(equation)
                 parts.append((equation.primitive.name, operands, parameters, defined(equation.outvars)))
         return _hash(*parts, used(jaxpr.outvars))
+
+    def _text(self, aval):
+        """The text of an abstract value, made once: JAX needs tens of microseconds."""
+        if aval not in self._text_of_aval:
+            self._text_of_aval[aval] = str(aval)
+        return self._text_of_aval[aval]
 
     def _of_parameters(self, equation):
         parameters = {name: x for name, x in equation.params.items() if name not in WITHOUT_EFFECT}

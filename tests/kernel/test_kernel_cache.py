@@ -5,9 +5,14 @@ import os
 import subprocess
 import sys
 
+import jax
+import numpy as np
 import pytest
 
-from ukjax._kernel.llvm import machine
+import ukjax as uk
+from ukjax._kernel import lowering
+from ukjax._kernel.hints import rare_cond
+from ukjax._kernel.llvm import deferred, machine, stored
 
 ANSWER = "define i64 @answer() {{\n  ret i64 {number}\n}}\n"
 
@@ -83,14 +88,42 @@ def test_oldest_files_are_deleted_at_size_limit(monkeypatch, compiled, tmp_path)
     assert [answer(monkeypatch, k) for k in (0, 3, 4)] == [0, 3, 4] and not compiled
 
 
+def test_kernel_of_known_function_is_loaded_without_unrolling(monkeypatch, compiled, tmp_path):
+    """Another number in the function, or a damaged description, makes a new kernel."""
+    for module in (stored, deferred):
+        monkeypatch.setattr(module, "compilation_cache_is_enabled", lambda: True)
+    unroll, unrolled = lowering.unroll, []
+    monkeypatch.setattr(lowering, "unroll", lambda *x: unrolled.append(0) or unroll(*x))
+    x = np.array([-2.0, 1.0, 3.0])
+
+    def check(k):
+        function = lambda x: rare_cond(x < 0, lambda x: -k * x, lambda x: k * x + 1, x)
+        found = jax.jit(jax.vmap(uk.per_member(function, strict=True)))(x)
+        np.testing.assert_array_equal(found, np.where(x < 0, -k * x, k * x + 1))
+
+    check(2.5)
+    assert len(unrolled) == 2  # the usual branches, and all branches for the first member
+    check(2.5)
+    assert len(unrolled) == 2
+    check(2.25)
+    assert len(unrolled) == 4
+    for file in (tmp_path / "kernels").iterdir():
+        file.write_bytes(b"damaged")
+    check(2.5)
+    assert len(unrolled) == 5
+
+
 PROGRAM = """
 import jax, numpy as np, ukjax as uk
+from ukjax._kernel import lowering
 from ukjax._kernel.llvm import machine
+unroll, unrolled = lowering.unroll, []
+lowering.unroll = lambda *x: unrolled.append(0) or unroll(*x)
 done, count = machine._compiled, []
 machine._compiled = lambda *x: count.append(0) or done(*x)
 uk.enable_float64()
 found = [jax.jit(jax.vmap(uk.per_member(lambda x: k * x, strict=True)))(np.ones((5, 2))) for k in range(2, 9)]
-print(sum(float(x[0, 0]) for x in found), len(count))
+print(sum(float(x[0, 0]) for x in found), len(count), len(unrolled))
 """
 
 
@@ -100,5 +133,8 @@ def test_processes_share_a_cache_folder(tmp_path):
     run = lambda: subprocess.Popen([sys.executable, "-c", PROGRAM], env=environment, stdout=subprocess.PIPE, text=True)
     together = [run() for _ in range(2)]
     assert [x.communicate()[0].split()[0] for x in together] == ["35.0"] * 2
-    assert run().communicate()[0].split() == ["35.0", "0"]
+    assert run().communicate()[0].split() == ["35.0", "0", "7"]
     assert len(list(tmp_path.iterdir())) == 7
+    environment["JAX_COMPILATION_CACHE_DIR"] = str(tmp_path / "programs")
+    assert run().communicate()[0].split() == ["35.0", "0", "7"]
+    assert run().communicate()[0].split() == ["35.0", "0", "0"]

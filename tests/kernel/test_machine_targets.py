@@ -101,7 +101,7 @@ def test_code_is_generated_for_other_processors(monkeypatch, members, triple, ta
 
     monkeypatch.setattr(ffi_call, "machine", lambda: target)
     monkeypatch.setattr(ffi_call, "address_of", compiled)
-    monkeypatch.setattr(ffi_call, "_registered", set())
+    monkeypatch.setattr(ffi_call, "_registered", {})
     with pytest.raises(Done):
         by_kernel(*members)
     assert 5_000 < sizes[0] < 100_000
@@ -131,7 +131,7 @@ def test_member_is_equal_bitwise_in_any_batch_and_alone():
 @pytest.mark.parametrize(("threads", "at_a_time"), ((1, 1), (9, 3_000)))
 def test_results_do_not_depend_on_number_of_threads(monkeypatch, threads, at_a_time):
     acceleration, q, v, _, expected = mechanism()
-    monkeypatch.setattr(ffi_call, "_cores", lambda: threads)
+    monkeypatch.setattr(ffi_call, "cores", lambda: threads)
     monkeypatch.setattr(ffi_call, "OPERATIONS_PER_BLOCK", at_a_time)
     shared = jax.jit(jax.vmap(uk.per_member(lambda *x: acceleration(*x), strict=True)))
     for _ in range(3):

@@ -17,10 +17,10 @@ class AbstractDynamics(eqx.Module):
 
     @abc.abstractmethod
     def terms(self, t: Array, q: Float[Array, " nq"], v: Float[Array, " n"]) -> tuple[Array, Array]:
-        """Return M (n, n) and Q (n,). Q includes the inertial terms quadratic in v, on the right-hand side."""
+        """Return M (n, n) and Q (n,). Q contains the applied forces and the inertial terms that are quadratic in v."""
 
     def mass(self, t: Array, q: Float[Array, " nq"], v: Float[Array, " n"]) -> Float[Array, "n n"]:
-        """Return M (n, n). The velocity matters only if the kinetic energy is not quadratic in v."""
+        """Return M (n, n). It depends on v only if the kinetic energy is not quadratic in v."""
         return self.terms(t, q, v)[0]
 
     def by_seeds(

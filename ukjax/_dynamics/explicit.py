@@ -13,8 +13,8 @@ from .base import AbstractDynamics
 class MassForce(AbstractDynamics):
     """Dynamics M(t, q) q̈ = Q(t, q, v) with M and Q given explicitly.
 
-    In a system with a ``kinematic_map``, q̇ = N(q) v, the arguments are M and Q of M v̇ = Q. An example are Newton's and
-    Euler's equations with angular velocities about the axes of the body.
+    In a system with a ``kinematic_map`` q̇ = N(q) v, the arguments are M and Q of M v̇ = Q. An example is a rigid body by
+    the Newton–Euler equations, with its angular velocity in the body frame.
 
     Parameters
     ----------

@@ -22,9 +22,9 @@ class Lagrangian(AbstractDynamics):
 
         M = ∂²T/∂v²,      Q = F + ∂L/∂q − (∂p/∂t + ∂p/∂q v),      p = ∂T/∂v.
 
-    They hold for any T: with terms T₁ linear in v and T₀ independent of v (moving frames), and with explicit time. In a
-    system with a ``kinematic_map``, the energies remain functions of q and q̇ = N(q) v, F is the force conjugate to v,
-    and the equations are projected by N: M = Nᵀ T_q̇q̇ N, Q = F + Nᵀ (∂L/∂q − ∂p/∂t − ∂p/∂q q̇ − T_q̇q̇ Ṅ v).
+    T may contain terms that are linear in v or independent of v, as in moving frames, and may depend on t. In a system
+    with a ``kinematic_map``, the energies remain functions of q and q̇ = N(q) v, F is the force conjugate to v, and the
+    equations are multiplied by Nᵀ: M = Nᵀ T_q̇q̇ N, Q = F + Nᵀ (∂L/∂q − ∂p/∂t − ∂p/∂q q̇ − T_q̇q̇ Ṅ v).
 
     Parameters
     ----------

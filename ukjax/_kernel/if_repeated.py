@@ -14,26 +14,30 @@ from .graph.graph import TooLarge
 from .unroll.evaluator import evaluate
 from .unsupported import Unsupported
 
-MAX_EVALUATIONS = 2
-"""Number of calls that are evaluated by NumPy. XLA compiles a function in the time of about ten evaluations."""
+EVALUATIONS = 2
+"""Default number of calls that are evaluated by NumPy. XLA compiles a function in the time of about ten evaluations."""
 
 
-def jit_if_repeated(function: Callable) -> Program:
-    """``function`` of pytrees: the first calls are evaluated by NumPy, later ones are compiled without optimisation.
+def jit_if_repeated(function: Callable, evaluations: int = EVALUATIONS) -> Program:
+    """``function`` of pytrees: NumPy evaluates the first ``evaluations`` calls, later ones are compiled.
 
-    It is for checks and decisions at a start or an end. The results of both differ by rounding, so do not use it for
-    numbers that are returned to the user.
+    The compiled program is not optimised. It is for checks and decisions at a start or an end. The results of both
+    differ by rounding, so do not use it for numbers that are returned to the user.
     """
-    return RepeatedProgram(function, UNOPTIMISED)
+    return RepeatedProgram(function, UNOPTIMISED, evaluations)
 
 
 class RepeatedProgram(Program):
     """A ``Program`` whose first calls with arguments of the same structure are evaluated by NumPy."""
 
+    def __init__(self, function: Callable, options: dict[str, Any], evaluations: int):
+        super().__init__(function, options)
+        self.evaluations = evaluations
+
     def of(self, static: Static, arrays: Sequence[Any]) -> Any:
         """Call the function with arguments that were split by ``split``."""
         shapes = tuple((x.shape, x.dtype) for x in arrays)
-        evaluations = _evaluations.of((self, static, shapes), Evaluations)
+        evaluations = _evaluations.of((self, static, shapes), lambda: Evaluations(self.evaluations))
         if evaluations.remaining > 0 and _are_on_host(arrays) and evaluations.may_evaluate():
             try:
                 return self._evaluated(static, arrays)
@@ -51,8 +55,8 @@ class RepeatedProgram(Program):
 class Evaluations:
     """Counts the calls of a program that are evaluated by NumPy."""
 
-    def __init__(self):
-        self.remaining, self.lock = MAX_EVALUATIONS, threading.Lock()
+    def __init__(self, count: int):
+        self.remaining, self.lock = count, threading.Lock()
 
     def may_evaluate(self) -> bool:
         with self.lock:

@@ -17,8 +17,9 @@ from .._run.compile import has_room_for_kernels
 from .cost import branch_cost_ratio
 from .graph.fold import refuse_type
 from .graph.graph import Graph, Memory, TooLarge
+from .llvm import stored
 from .llvm.deferred import register_deferred
-from .llvm.ffi_call import Buffer, call_kernel, handler_address, register_kernel
+from .llvm.ffi_call import Buffer, call_kernel, code_of, handler_address, register_kernel
 from .llvm.machine import is_available, warn_no_compiler, warn_no_room
 from .llvm.program import Program
 from .primitive import batch_size, by_vmap, cached_per_jaxpr, per_member_p
@@ -167,7 +168,23 @@ def _call(kernel, arguments, mapped):
 
 @cached_per_jaxpr
 def build_kernel(jaxpr: ClosedJaxpr, mapped: tuple[bool, ...], max_operations: int, target: Target = CPU) -> Kernel:
-    """Compile the kernel of a function of one member. Raises ``TooLarge`` above ``max_operations``."""
+    """Compile the kernel of a function of one member. Raises ``TooLarge`` above ``max_operations``.
+
+    With JAX's compilation cache, a kernel that an earlier process compiled is loaded from disk.
+    """
+    stored_name = stored.name_of(jaxpr, mapped, max_operations) if target.platform == "cpu" else None
+    if stored_name is not None and (found := stored.load(stored_name)) is not None:
+        kernel, has_complete = found
+        complete = _with_all_branches(kernel.name, jaxpr, mapped, target) if has_complete else None
+        return kernel._replace(with_all_branches=complete)
+    kernel = _built(jaxpr, mapped, max_operations, target)
+    if stored_name is not None and kernel.name:
+        found = kernel._replace(with_all_branches=None), kernel.with_all_branches is not None
+        stored.store(stored_name, kernel.name, code_of(kernel.name), found)
+    return kernel
+
+
+def _built(jaxpr, mapped, max_operations, target):
     reject_keys(jaxpr.jaxpr.invars)
     for aval in jaxpr.in_avals:
         refuse_type(aval.dtype)

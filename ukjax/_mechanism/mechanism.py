@@ -734,7 +734,7 @@ class Mechanism(AbstractMechanism):
 
     def outline(self, t: ScalarLike, q: Float[Array, " nq"]) -> tuple[Float[Array, "points 3"], ...]:
         """A line (points, 3) [m] for each body: through its joints and its centre of mass, or deformed if flexible."""
-        poses_by_name = poses(self.all_joints, self.tree, as_float(t), q)
+        poses_by_name = _poses(self.all_joints, self.tree, as_float(t), q)
         coordinates = {modal.body: np.array(modal.coordinates) for modal in self.tree.modal}
         lines = []
         for name, body in self.bodies.items():

@@ -114,7 +114,7 @@ def _moves(body) -> bool:
 
 
 def place_in(path: Path, element: Any, tag: str) -> Place:
-    """The place of an element in the file, as far as MuJoCo reports it: the line is None in an included file."""
+    """The place of an element in the file. The line is None in an included file, where MuJoCo does not report it."""
     line = int(element.info.removeprefix("line ") or 0) if element.info.startswith("line ") else 0
     name = getattr(element, "name", "")
     return Place(path, line or None, f"<{tag} name={name!r}>" if name else f"<{tag}>")

@@ -17,7 +17,7 @@ Z = np.array([0.0, 0.0, 1.0])
 
 
 def solid_of(body: str, shape: Shape) -> kinds.AbstractShape | None:
-    """The shape for contact with the form of a drawn one, or None if there is none of its kind."""
+    """The contact shape for a drawn shape, or None if there is no contact shape of this kind."""
     frame, size = Frame(np.array(shape.turn), np.array(shape.at)), shape.size
     axis = rotated(frame.u, Z)
     if shape.kind == "sphere":
@@ -41,7 +41,7 @@ class GeomPair(NamedTuple):
     first, second : int
         Their ids.
     element : MjsElement
-        The element of the file that says so.
+        The element of the file that makes them a pair.
     dim : int
         1 without friction, 3 with friction, more with torsional and rolling friction.
     friction : (2,)
@@ -56,7 +56,7 @@ class GeomPair(NamedTuple):
 
 
 def contacts_in(reading: Reading, restitution: Any) -> tuple[list[kinds.Contact], list[tuple[str, int | None]]]:
-    """The contacts of a file, and what of them is not modelled, with lines."""
+    """The contacts of a file, and descriptions of contacts that are not modelled, with their lines."""
     contacts, ignored, shapes = [], [], {}
     if reading.is_off("contact"):
         return [], []
@@ -97,7 +97,7 @@ def _shape(reading, geom) -> kinds.AbstractShape | None:
 
 
 def _pairs(reading: Reading, geoms) -> Iterator[GeomPair]:
-    """The pairs of <pair>, then those by contype and conaffinity."""
+    """The pairs of the <pair> elements, then those that contype and conaffinity allow."""
     model, listed = reading.model, set()
     for element in reading.spec.pairs:
         first, second = int(model.pair_geom1[element.id]), int(model.pair_geom2[element.id])
@@ -112,7 +112,7 @@ def _pairs(reading: Reading, geoms) -> Iterator[GeomPair]:
 
 
 def _may_touch(reading, first, second) -> bool:
-    """Whether MuJoCo checks these geoms: by their bits, their bodies, and <exclude>."""
+    """Whether MuJoCo checks these geoms, by contype and conaffinity, their bodies, and <exclude>."""
     model = reading.model
     bits = (model.geom_contype[first] & model.geom_conaffinity[second]) | (
         model.geom_contype[second] & model.geom_conaffinity[first]
@@ -131,7 +131,10 @@ def _may_touch(reading, first, second) -> bool:
 
 
 def _mixed(model, first, second) -> tuple[int, float]:
-    """The dimension and the friction of two geoms: those of the higher priority, or the larger of each."""
+    """The dimension and the friction of two geoms: those of the geom with the higher priority.
+
+    If the priorities are equal, they are the larger dimension and the larger friction.
+    """
     priority = max(model.geom_priority[first], model.geom_priority[second])
     rules = [geom for geom in (first, second) if model.geom_priority[geom] == priority]
     return int(max(model.geom_condim[rules])), float(max(model.geom_friction[rules, 0]))

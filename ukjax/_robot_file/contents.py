@@ -23,11 +23,11 @@ HINTS = {
     "<contact>": "contacts=True",
     "<actuator> that holds its joint": "robot.driven(robot.motors(...))",
 }
-"""What models these elements: options of ``ukjax.load``, or the motors of the mechanism."""
+"""How each of these elements can be modelled: an option of ``ukjax.load``, or the motors of the mechanism."""
 
 
 class Modelled(NamedTuple):
-    """What of a file is modelled beside its bodies and joints, see ``ukjax.load``."""
+    """Which optional contents of a file are modelled, as in ``ukjax.load``."""
 
     stops: bool = False
     contacts: bool | Plane = False
@@ -55,7 +55,7 @@ class Contents(NamedTuple):
     contacts : tuple of Contact
         Contacts of the bodies.
     modelled : Modelled
-        What of the file is modelled.
+        Which optional contents of the file are modelled.
     """
 
     path: Path
@@ -144,7 +144,7 @@ class Contents(NamedTuple):
 def body_of(inertia: Inertia, shapes: Iterable[Shape] = (), buoyancy: float | None = None) -> Body:
     """A body with an inertia that need not satisfy the triangle inequality of principal moments.
 
-    Moments must not be negative. Many files have impossible inertias in small parts of heavier assemblies; ``ukjax
+    Moments must not be negative. In many files, small parts of heavier assemblies have impossible inertias. ``ukjax
     check`` reports them.
     """
     moments = inertia.numbers()
@@ -154,7 +154,7 @@ def body_of(inertia: Inertia, shapes: Iterable[Shape] = (), buoyancy: float | No
 
 
 class UniqueNames:
-    """Unique Python identifiers for the names in a file, accessible by these names."""
+    """Unique Python identifiers for the names in a file. ``[name]`` returns the identifier of a name."""
 
     def __init__(self, kind: str):
         self.kind = kind
@@ -162,7 +162,7 @@ class UniqueNames:
         self._by_name: dict[str, str] = {}
 
     def new(self, name: str) -> str:
-        """Create an identifier for ``name``, in which other characters than letters, digits and _ become _."""
+        """Create an identifier for ``name``. Characters other than letters, digits and _ become _."""
         word = re.sub(r"\W", "_", name)
         if not word or not (word[0].isalpha() and word.isidentifier()):
             word = f"{self.kind}_{word.lstrip('_')}" if word.strip("_") else self.kind
@@ -174,7 +174,7 @@ class UniqueNames:
         return identifier
 
     def unused(self, word: str) -> str:
-        """The identifier itself, or with the smallest number appended that makes it unique."""
+        """``word`` if it is not used, else ``word`` with the smallest number that makes it unique."""
         candidate, i = word, 1
         while candidate in self._taken:
             i += 1
@@ -192,7 +192,7 @@ class UniqueNames:
 
 
 def counted(items: Iterable[tuple[str, int | None]]) -> dict[str, list[int | None]]:
-    """Collect pairs of description and line by description, in the form of ``Contents.ignored``."""
+    """Collect the lines of each description, in the form of ``Contents.ignored``."""
     lines_by_description: dict[str, list[int | None]] = {}
     for description, line in items:
         lines_by_description.setdefault(description, []).append(line)

@@ -41,9 +41,9 @@ def _inertias(mechanism) -> Iterator[str]:
 
 
 def _leaves(mechanism) -> Iterator[str]:
-    """Bodies that a joint moves although they have no mass and carry none.
+    """Moving bodies that have no mass and carry no body with mass.
 
-    Such a body can still have a determined motion if a loop or a coupling constrains it.
+    The motion of such a body is still determined if a loop or a coupling constrains it.
     """
     with_mass, carriers = set(), set()
     for link in reversed(mechanism.tree.links):

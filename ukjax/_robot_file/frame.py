@@ -1,4 +1,4 @@
-"""Frames in NumPy, with unit quaternions (w, x, y, z), so that the identity is exact."""
+"""Frames in NumPy. Attitudes are unit quaternions (w, x, y, z), which represent the identity without rounding."""
 
 from typing import Any, NamedTuple
 
@@ -14,18 +14,18 @@ class Frame(NamedTuple):
     p: np.ndarray = np.zeros(3)
 
     def then(self, inner: "Frame") -> "Frame":
-        """The pose in the outer frame of a frame that is defined in this frame."""
+        """The pose of ``inner`` in the outer frame. ``inner`` is defined in this frame."""
         return Frame(product(self.u, inner.u), self.p + rotated(self.u, inner.p))
 
     def inverse(self) -> "Frame":
-        """The outer frame's pose in this frame."""
+        """The pose of the outer frame in this frame."""
         u = opposite(self.u)
         return Frame(u, -rotated(u, self.p))
 
     def arguments(self, at: str = "at", turn: str = "turn") -> dict[str, Any]:
-        """The arguments of a joint for this frame, without an identity rotation or a zero translation.
+        """The arguments of a joint for this frame. An identity rotation or a zero translation is left out.
 
-        A joint without these arguments is cheaper to evaluate.
+        A joint without these arguments takes less time to evaluate.
         """
         arguments: dict[str, Any] = {}
         if np.any(self.p):
@@ -60,7 +60,7 @@ def matrix(u: np.ndarray) -> np.ndarray:
 
 
 def about(axis: np.ndarray, angle: float) -> np.ndarray:
-    """The quaternion of a rotation by ``angle`` [rad] about an axis of any length except 0."""
+    """The quaternion of a rotation by ``angle`` [rad] about ``axis``, a vector of any length except 0."""
     return np.array([np.cos(angle / 2), *(np.sin(angle / 2) / np.linalg.norm(axis) * axis)])
 
 

@@ -16,7 +16,7 @@ FIRST_HIDDEN_GROUP = 3
 
 
 def inertia_of(reading: Reading, body: int) -> Inertia:
-    """The inertia of a body as compiled by MuJoCo, from the file or from geoms."""
+    """The inertia of a body, which MuJoCo took from the file or computed from the geoms."""
     model = reading.model
     frame = Frame(model.body_iquat[body].copy(), model.body_ipos[body].copy())
     return Inertia(float(model.body_mass[body]), np.zeros(3), np.diag(model.body_inertia[body])).transformed(frame)

@@ -15,7 +15,7 @@ class Inertia(NamedTuple):
     about_centre: np.ndarray
 
     def transformed(self, frame: Frame) -> "Inertia":
-        """The same inertia, from the coordinates of ``frame`` to those of the frame in which ``frame`` is defined."""
+        """The same inertia, transformed from ``frame`` to the frame in which ``frame`` is defined."""
         R = matrix(frame.u)
         rotated_inertia = R @ self.about_centre @ R.T if np.any(frame.u[1:]) else self.about_centre
         rotated_inertia = np.where(

@@ -27,12 +27,12 @@ def load(
     """Load a mechanism from a robot description file, URDF or MJCF.
 
     The root element determines the format. Bodies, joints and actuators keep their names in the file; characters that
-    are not allowed in Python names become _. Loops of an MJCF file are joints. No file is downloaded and no code of the
-    file is executed.
+    are not allowed in Python names become _. The ``<equality>`` constraints of an MJCF file become joints and
+    couplings. No file is downloaded and no code of the file is executed.
 
-    One warning lists what the file contains and the mechanism does not model: tendons, sensors, and, unless ``stops``
-    and ``contacts`` ask for them, joint limits and contacts. Motors exert no force until ``Mechanism.motors`` drives
-    the mechanism, so that nothing holds the joints of servos.
+    One warning lists the contents of the file that are not modelled: tendons, sensors, joint limits without ``stops``,
+    and contacts without ``contacts``. Motors exert no force until the mechanism is ``driven`` by ``Mechanism.motors``.
+    Until then, nothing holds the joints of servos.
 
     Parameters
     ----------
@@ -43,14 +43,14 @@ def load(
     stops : bool
         Whether the limits of joints are stops: ``<limit>`` of URDF, ``range`` of MJCF. Otherwise they exert no force.
     contacts : bool or Plane
-        Whether contacts are modelled. For MJCF, ``True``: those of the geoms plane, sphere, capsule, box and cylinder
-        that ``ukjax.contacts`` supports, for the pairs that MuJoCo would check, with the friction of the file. URDF
-        has no ground: give it as ``ukjax.contacts.Plane()``, which all boxes, spheres, cylinders and capsules in
-        ``<collision>`` may touch.
+        Whether contacts are modelled. For MJCF, ``True`` models contacts of planes, spheres, capsules, boxes and
+        cylinders as far as ``ukjax.contacts`` supports them, for the pairs that MuJoCo checks and with the friction
+        coefficients of the file. A URDF file has no ground: pass ``ukjax.contacts.Plane()``. All boxes, spheres,
+        cylinders and capsules in ``<collision>`` may touch this plane.
     friction : float, optional
         Coefficient of friction between a URDF and the plane. Default: no friction.
     restitution : float
-        Coefficient of restitution of these stops and contacts, from 0 to 1. Default: no rebound.
+        Coefficient of restitution of stops and contacts, from 0 to 1. Default: no rebound.
     formulation : {"joint", "absolute"}
         Coordinates of the mechanism, see ``Mechanism``.
 
@@ -62,8 +62,9 @@ def load(
     Raises
     ------
     InputError
-        With file and line, if the file is malformed or contains forces that are not modelled: of fluids, flexible
-        bodies, plugins, nonlinear springs, and tendons that have springs, dampers, friction or inertia, or are coupled.
+        If the file is malformed, or contains forces that are not modelled: forces of fluids, flexible bodies, plugins
+        and nonlinear springs, and of tendons with springs, dampers, friction, inertia or couplings. The message has the
+        file and the line.
     OSError
         If the file cannot be read.
     ImportError
@@ -87,7 +88,7 @@ def read(
 ) -> Contents:
     """Read a file into ``Contents``, without constructing the mechanism.
 
-    What is asked for and not in the file is among ``suspicious``.
+    If stops or contacts are requested and the file has none, ``suspicious`` says so.
     """
     path = as_path(path)
     check_flag("floating", floating)
@@ -117,7 +118,7 @@ def read(
 
 
 def _with_absent(contents: Contents) -> Contents:
-    """``contents`` with what was asked for and is absent among ``suspicious``."""
+    """``contents`` with requests for stops or contacts that the file does not have, in ``suspicious``."""
     absent = {}
     if contents.modelled.stops and not any(getattr(x, "limits", None) is not None for x in contents.joints.values()):
         absent["no joint limits, although stops are requested"] = []

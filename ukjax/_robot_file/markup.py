@@ -1,4 +1,4 @@
-"""An XML parser whose elements know their lines. It reads no other files and expands no entities."""
+"""An XML parser that stores the line of each element. It reads no other files and expands no entities."""
 
 import contextlib
 from collections.abc import Iterator
@@ -50,8 +50,8 @@ def place_of(path: Path, element: Element) -> Place:
 def parse(path: Path) -> Element:
     """Parse an XML file; returns the root element.
 
-    Raises ``InputError`` for a file that is not XML, and for a document type declaration: it can declare entities that
-    grow without bound or read other files.
+    Raises ``InputError`` for a file that is not XML, and for a document type declaration, which can define entities
+    that grow without bound or read other files.
     """
     parser = expat.ParserCreate()
     builder = ElementTree.TreeBuilder(element_factory=Element)
@@ -83,7 +83,10 @@ def parse(path: Path) -> Element:
 
 
 def _without_margin(content: bytes) -> bytes:
-    """Move blank lines before ``<?xml`` behind the declaration, where XML allows them; line numbers do not change."""
+    """Move blank lines before the declaration ``<?xml ...?>`` to after it, since XML allows none before it.
+
+    The line numbers of elements do not change.
+    """
     stripped = content.lstrip()
     if not stripped.startswith(b"<?xml") or stripped is content:
         return content
@@ -92,7 +95,7 @@ def _without_margin(content: bytes) -> bytes:
 
 
 def numbers_of(place: Place, element: Element, name: str, count: int, default: str | None = None) -> np.ndarray:
-    """The ``count`` numbers of an attribute. Raises ``InputError`` for anything else."""
+    """The ``count`` numbers of an attribute. Raises ``InputError`` if it has others."""
     text = element.get(name, default)
     if text is None:
         raise place.error(f"needs {name}={_wanted(count)}")
@@ -106,7 +109,7 @@ def numbers_of(place: Place, element: Element, name: str, count: int, default: s
 
 
 def number_of(place: Place, element: Element, name: str, default: str | None = None) -> float:
-    """The number of an attribute. Raises ``InputError`` for anything else."""
+    """The number of an attribute. Raises ``InputError`` if it has others."""
     return float(numbers_of(place, element, name, 1, default)[0])
 
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 
 def mesh_file(robot: Path, name: str, folder: str = "") -> str:
-    """The file of the mesh that a ``robot`` file calls ``name``; ``name`` itself if the file does not exist.
+    """The file of the mesh ``name`` in a ``robot`` file; ``name`` itself if there is no such file.
 
     A relative name is searched for in ``folder`` next to the robot file. A name package://P/... is searched for in
     folders P next to the robot file or above it, one of which may contain the robot file.

@@ -24,8 +24,8 @@ from .reading import Reading
 def read_mjcf(path: Path, modelled: Modelled) -> Contents:
     """Read the bodies, joints, gravity and actuators of an MJCF file.
 
-    Raises ``InputError`` with file and line if MuJoCo rejects the file, or if it contains forces that are not modelled;
-    ``ImportError`` without the package mujoco.
+    Raises ``InputError`` with file and line if MuJoCo rejects the file, or if it contains forces that are not modelled.
+    Raises ``ImportError`` if the package mujoco is not installed.
     """
     mujoco, spec = parsed(path)
     _refuse(path, spec)
@@ -68,7 +68,7 @@ def read_mjcf(path: Path, modelled: Modelled) -> Contents:
 
 
 def _names_of_bodies(model, unique_body_names) -> list[str]:
-    """The name of each body by its id. Bodies without a name in the file are named last, so as not to take a name."""
+    """The name of each body by its id. Unnamed bodies are named last, so that the names of others do not change."""
     names = [model.body(i).name for i in range(1, model.nbody)]
     for name in names:
         if name:
@@ -199,14 +199,14 @@ def _actuators(reading: Reading) -> Iterator[Actuator]:
 
 
 def _unused_name(name: str, taken: set[str]) -> str:
-    """The name with as many underscores behind it as make it none of those ``taken``."""
+    """``name``, with underscores appended until it is not in ``taken``."""
     while name in taken:
         name += "_"
     return name
 
 
 def _force_limits(reading: Reading, motor, gear: float) -> tuple[float, float] | None:
-    """The limits of the force of a motor, within those of its joint."""
+    """The force limits of a motor, reduced to those of its joint."""
     model, i, joint = reading.model, motor.id, _joint_id(reading, motor)
     low_high = np.array([-np.inf, np.inf])
     if model.actuator_forcelimited[i]:
@@ -243,7 +243,7 @@ def _moves_a_joint(motor) -> bool:
 
 
 def _why_not(reading: Reading, motor) -> str:
-    """Why a motor is not modelled, as a description of its element; empty if it is modelled."""
+    """The reason why a motor is not modelled, as a description of its element; empty if it is modelled."""
     model, joint, kinds = reading.model, _joint_id(reading, motor), _kinds(reading, motor)
     if reading.is_off("actuation") or 0 <= motor.group < 31 and model.opt.disableactuator >> motor.group & 1:
         return "disabled <actuator>"

@@ -19,7 +19,7 @@ class Reading(NamedTuple):
     mujoco : module
         The package mujoco.
     spec : MjSpec
-        The parsed file, whose elements know their lines.
+        The parsed file. Its elements have line numbers.
     model : MjModel
         The compiled model.
     meshes : dict of int to mesh
@@ -31,7 +31,7 @@ class Reading(NamedTuple):
     body_names : list of str
         Names of bodies by body id.
     unique_body_names, names : UniqueNames
-        All names of bodies, and of joints.
+        All names of bodies, and all names of joints.
     bodies, joints, places : dict
         Bodies, joints and the places of joints by name.
     joint_sizes : list of (str, int)

@@ -36,9 +36,9 @@ WORLD = "world"
 def read_urdf(path: Path, root: Element, floating: bool, modelled: Modelled) -> Contents:
     """Read the contents of a URDF file.
 
-    The root is fixed to the ground, or free if ``floating``. If the root is the ground itself (a link named ``world``
-    without mass), ``floating`` frees the links that are fixed to it. Gravity is 9.81 m/s² along −z. Raises
-    ``InputError`` with file and line if links and joints are not a tree.
+    The root is fixed to the ground, or free if ``floating``. A root link without mass that is named ``world`` is the
+    ground itself: then ``floating`` frees the links that are fixed to it. Gravity is 9.81 m/s² along −z. Raises
+    ``InputError`` with file and line if links and joints do not form a tree.
     """
     for element in root.iter():
         if isinstance(element, Element) and element.tag.startswith("xacro:"):
@@ -107,7 +107,7 @@ def _fixed_to_ground(joints) -> set[str]:
 
 
 def _contacts(path, links, movable, modelled) -> tuple[list[Contact], list[tuple[str, int | None]]]:
-    """The contacts of the <collision> of movable links with the plane, and the descriptions of others."""
+    """The contacts of movable links with the plane, and descriptions of the <collision> elements without contact."""
     contacts, others = [], []
     for name, body in movable.items():
         for collision in links[name].findall("collision"):

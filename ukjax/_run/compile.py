@@ -337,6 +337,7 @@ def standard_promotion() -> Iterator[None]:
         yield
 
 
+@functools.cache
 def _is_known(option):
     """Return whether the installed jaxlib has an option of XLA."""
     installed = tuple(map(int, version("jaxlib").split(".")[:2]))

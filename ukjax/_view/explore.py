@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
-import scipy.linalg
 
 from .._check import as_array, as_number, kind_of, repr_of
 from .._errors import InputError
@@ -348,6 +347,8 @@ def _usual(system: Any, q0, v0, starts, rates):
     names = parameters[:MAX_PARAMETERS]
     if q0.shape != v0.shape:
         return names
+    import scipy.linalg  # slow import, not needed for other pages
+
     equations, v0 = with_initial_states(system, q0, v0)
     A = np.asarray(equations(jnp.zeros(()), q0, v0).A)[:, : q0.size]
     free = np.eye(q0.size) if not A.size else scipy.linalg.null_space(A, rcond=1e-9)

@@ -38,7 +38,7 @@ def histories(trajectory: Trajectory, forces: list[Load] | None) -> list[History
     n = trajectory.v.shape[-1] - len(trajectory.states)
     velocities = tuple((f"d{name}", rate.get(unit, f"{unit}/s")) for name, unit in trajectory.directions[:n])
     found += _by_unit("velocities", velocities, trajectory.v)
-    found += _by_unit("states", trajectory.named_states, trajectory.v[:, n:])
+    found += _by_unit("states", trajectory.named_states, np.asarray(trajectory.v)[:, n:])
     if forces is None:
         return found
     if trajectory.energy is not None:

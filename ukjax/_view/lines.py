@@ -29,6 +29,11 @@ def outlines(trajectory: Trajectory, outline: Callable | None = None, name: str 
     ``outline(t, q)`` returns the lines at one instant; by default it is the method of the mechanism. ``name`` is its
     name in messages.
     """
+    outline = _checked_outline(trajectory, outline, name)
+    return [np.asarray(line) for line in _outline_at_samples(outline, name, trajectory.t, trajectory.q)]
+
+
+def _checked_outline(trajectory, outline, name):
     if outline is None:
         model = trajectory.model
         outline = getattr(model, "outline", None)
@@ -40,7 +45,7 @@ def outlines(trajectory: Trajectory, outline: Callable | None = None, name: str 
                 "ukjax.plot.histories"
             )
     check_function(name, outline, "t, q")
-    return [np.asarray(line) for line in _outline_at_samples(outline, name, trajectory.t, trajectory.q)]
+    return outline
 
 
 class Solid(NamedTuple):
@@ -78,19 +83,24 @@ class Solid(NamedTuple):
         return self.p[:, None] + np.einsum("sij,kj->ski", self.R, box)
 
 
-def solids(trajectory: Trajectory) -> list[Solid]:
-    """Return the bodies that have edges; an empty list if the mechanism defines none."""
+def drawing(trajectory: Trajectory, outline: Callable | None = None) -> tuple[list[np.ndarray], list[Solid]]:
+    """The lines of ``outlines``, and the bodies that have edges, evaluated by one program.
+
+    There are no bodies with an ``outline``, or if the mechanism defines no edges.
+    """
     model: Any = trajectory.model
-    edges = model.edges() if hasattr(model, "edges") else {}
+    edges = model.edges() if outline is None and hasattr(model, "edges") else {}
     if not edges:
-        return []
-    poses = jax.tree.map(np.asarray, _poses(model.pose, trajectory.t, trajectory.q))
+        return outlines(trajectory, outline), []
+    outline = _checked_outline(trajectory, outline, "outline")
+    at_samples = _outline_and_poses_at_samples(outline, model.pose, trajectory.t, trajectory.q)
+    lines, poses = jax.tree.map(np.asarray, at_samples)
     surfaces = model.surfaces() if hasattr(model, "surfaces") else {}
     found = []
     for name, points in edges.items():
         vertices, faces = surfaces.get(name, (np.zeros((0, 3)), np.zeros((0, 3), int)))
         found.append(Solid(name, points, vertices, faces, poses[name].p, poses[name].R))
-    return found
+    return lines, found
 
 
 def touching_points(trajectory: Trajectory) -> np.ndarray | None:
@@ -133,5 +143,7 @@ def _lines(outline, name, t, q):
 _outline_at_samples = jit_unoptimised(
     lambda outline, name, t, q: jax.vmap(lambda t, q: _lines(outline, name, t, q))(t, q)
 )
+_outline_and_poses_at_samples = jit_unoptimised(
+    lambda outline, pose, t, q: jax.vmap(lambda t, q: (_lines(outline, "outline", t, q), pose(q, t)))(t, q)
+)
 _contact_points = jit_unoptimised(lambda points, t, q: jax.vmap(points)(t, q))
-_poses = jit_unoptimised(lambda pose, t, q: jax.vmap(pose)(q, t))

@@ -6,7 +6,7 @@ from collections.abc import Callable
 import numpy as np
 
 from .._motion.trajectory.trajectory import Trajectory
-from .lines import check_trajectory, is_rim, outlines, solids
+from .lines import check_trajectory, drawing, is_rim
 
 FRAMES = 60
 """Poses in a picture, equally spaced in time."""
@@ -29,8 +29,7 @@ def moving_picture(trajectory: Trajectory, outline: Callable | None = None) -> s
     reached = trajectory.reached()
     t = np.asarray(reached.t, float)
     frames = np.unique(np.abs(t - np.linspace(t[0], t[-1], FRAMES)[:, None]).argmin(axis=1))
-    lines = outlines(reached, outline)
-    bodies = [] if outline is not None else solids(reached)
+    lines, bodies = drawing(reached, outline)
     edges = [np.stack([body.at(i) for i in frames]) for body in bodies]
     project = _projection(lines[0].shape[2])
     flat, flat_edges = [project(line) for line in lines], [project(line) for line in edges]

@@ -12,7 +12,7 @@ from .._errors import InputError
 from .._mechanism import Mechanism
 from .._motion.trajectory.trajectory import Trajectory
 from .histories import histories
-from .lines import Solid, check_trajectory, is_rim, outlines, solids, touching_points
+from .lines import Solid, check_trajectory, drawing, is_rim, outlines, touching_points
 from .loads import loads
 
 MAX_POSITION_BYTES = 6_000_000
@@ -51,11 +51,10 @@ def scene(
     """The data of a page, for the arguments of ``ukjax.view``. ``script/motion.js`` describes them."""
     check_trajectory(trajectory)
     reached = trajectory.reached()
-    lines = outlines(reached, outline)
+    lines, bodies = drawing(reached, outline)
     names = _names(reached, outline, len(lines))
     beside = ghosts_of(ghosts, colour, reached, outline)
     traced = [] if traces is None else _traced(reached, traces, lines[0].shape[2])
-    bodies = [] if outline is not None else solids(reached)
     touching = None if outline is not None else touching_points(reached)
     points = np.concatenate([*lines, *traced], axis=1)
     if touching is None:

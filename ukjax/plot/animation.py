@@ -14,7 +14,7 @@ from .._check import as_path, kind_of
 from .._errors import InputError
 from .._files import write_whole
 from .._motion.trajectory.trajectory import Trajectory
-from .._view import check_trajectory, outlines, solids
+from .._view import check_trajectory, drawing
 from .drawing import EDGE_STYLE, link_style, set_limits
 from .style import COLOURS
 
@@ -45,7 +45,7 @@ def animate(trajectory: Trajectory) -> FuncAnimation:
         If ``trajectory`` is a batch, or its model has no outline.
     """
     check_trajectory(trajectory)
-    lines, solid_bodies, t = outlines(trajectory), solids(trajectory), np.asarray(trajectory.t)
+    (lines, solid_bodies), t = drawing(trajectory), np.asarray(trajectory.t)
     count = int(np.clip(round(FRAMES_PER_SECOND * (t[-1] - t[0])), MIN_FRAMES, MAX_FRAMES))
     frame_samples = np.abs(t - np.linspace(t[0], t[-1], count)[:, None]).argmin(axis=1)
     is_spatial = lines[0].shape[-1] == 3

@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 
 from .._labels import Named, force_unit
 from .._motion.trajectory.trajectory import Trajectory
-from .._view import check_trajectory, outlines, solids
+from .._view import check_trajectory, drawing
 from ..systems.base import AbstractMechanism
 from .contacts import draw_contact_forces, draw_contacts, mark_impacts
 from .drawing import draw
@@ -54,9 +54,9 @@ def histories(trajectory: Trajectory) -> Figure:
     figure = Figure(figsize=(13.0 if has_drawing else 9.0, 2.4 * max(rows, 2) + 0.4), layout="constrained")
     grid = figure.add_gridspec(rows, 3 if has_drawing else 2, width_ratios=[1.35, 1, 1] if has_drawing else None)
     if has_drawing:
-        lines = outlines(trajectory)
+        lines, bodies = drawing(trajectory)
         ax = figure.add_subplot(grid[:, 0], projection="3d" if lines[0].shape[-1] == 3 else None)
-        draw(ax, lines, solids(trajectory))
+        draw(ax, lines, bodies)
     axes = [[panel(figure.add_subplot(grid[row, column])) for column in (-2, -1)] for row in range(rows)]
     figure.suptitle(_title(trajectory), fontsize=11)
 

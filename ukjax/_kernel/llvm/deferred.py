@@ -13,6 +13,7 @@ from jax.extend.core import ClosedJaxpr
 
 from .ffi_call import METADATA, TYPES
 from .machine import address_of, machine
+from .stored import compilation_cache_is_enabled, digest_of
 
 HANDLER = """
 define ptr @handler(ptr %frame) #0 {
@@ -98,7 +99,9 @@ def cache_key(jaxpr: ClosedJaxpr) -> str:
 
     JAX's persistent compilation cache stores target names. With that cache the name must be the same in every process.
     """
-    if not jax.config.jax_compilation_cache_dir:  # pyright: ignore[reportAttributeAccessIssue]
+    if not compilation_cache_is_enabled():
         return str(next(_numbers))
+    if (digest := digest_of(jaxpr)) is not None:
+        return digest[:16]
     parts = [str(jaxpr.jaxpr).encode(), *(np.asarray(x).tobytes() for x in jaxpr.consts)]
     return hashlib.sha256(b"".join(parts)).hexdigest()[:16]

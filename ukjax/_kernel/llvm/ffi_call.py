@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from .machine import Machine, address_of, machine
+from .machine import Machine, address_of, address_on_disk, machine, object_name
 from .module import Assembly
 from .program import Program
 
@@ -292,6 +292,21 @@ class Buffer(NamedTuple):
         return int(np.prod(self.shape, dtype=int))
 
 
+class Code(NamedTuple):
+    """The machine code of a kernel.
+
+    Attributes
+    ----------
+    name
+        Name of its object file in the cache.
+    functions
+        Functions of the C library that it calls.
+    """
+
+    name: str
+    functions: frozenset[str]
+
+
 def module(
     program: Program, ins: Sequence[Buffer], outs: Sequence[Buffer], target: Machine
 ) -> tuple[str, frozenset[str]]:
@@ -307,7 +322,7 @@ def module(
     if not program.unbatched:
         parts += [_substitute(COPY, {"BITS": bits, "WIDTH": width}) for bits in sizes]
     parts.append(_substitute(RANGE, values))
-    helpers, threads = _cores() - 1, frozenset()
+    helpers, threads = cores() - 1, frozenset()
     call = "call void @range(ptr %ins, ptr %outs, i64 %members, i64 0, i64 %members)"
     if helpers and not program.unbatched:
         block = width * max(1, round(OPERATIONS_PER_BLOCK / width / max(1, program.length(ASSUMED_ITERATIONS))))
@@ -397,7 +412,7 @@ def _ragged(ins, outs, width):
     return [line.replace("TOTAL", str(max(64, offset))) for line in lines]
 
 
-def _cores():
+def cores() -> int:
     """Return the number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
@@ -411,9 +426,28 @@ def register_kernel(program: Program, ins: Sequence[Buffer], outs: Sequence[Buff
     name = f"ukjax_{hashlib.sha256(text.encode()).hexdigest()[:32]}"
     if name not in _registered:
         address = address_of(text, "handler", functions, machine())
-        jax.ffi.register_ffi_target(name, jax.ffi.pycapsule(address), platform="cpu")
-        _registered.add(name)
+        _register(name, Code(object_name(text, machine()), functions), address)
     return name
+
+
+def register_code(name: str, code: Code) -> bool:
+    """Register a kernel under an XLA target name. Returns False if its object file is not on disk."""
+    if name not in _registered:
+        address = address_on_disk(code.name, "handler", code.functions)
+        if address is None:
+            return False
+        _register(name, code, address)
+    return True
+
+
+def code_of(name: str) -> Code:
+    """Return the code of the kernel that is registered under an XLA target name."""
+    return _registered[name]
+
+
+def _register(name, code, address):
+    jax.ffi.register_ffi_target(name, jax.ffi.pycapsule(address), platform="cpu")
+    _registered[name] = code
 
 
 def handler_address(program: Program, ins: Sequence[Buffer], outs: Sequence[Buffer]) -> int:
@@ -422,7 +456,7 @@ def handler_address(program: Program, ins: Sequence[Buffer], outs: Sequence[Buff
     return address_of(text, "handler", functions, machine())
 
 
-_registered: set[str] = set()
+_registered: dict[str, Code] = {}
 
 
 def call_kernel(name: str, arguments: Sequence[Any], results: Sequence[jax.ShapeDtypeStruct]) -> list[Any]:

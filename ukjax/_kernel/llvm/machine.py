@@ -114,10 +114,7 @@ def address_of(text: str, symbol: str, functions: frozenset[str], target: Machin
 
     ``functions`` are the functions of the C library that it calls. With ``keep``, the object file is cached on disk.
     """
-    key = hashlib.sha256(
-        "\n".join((text, *target[:2], str(OPTIMISATION_LEVEL), llvm.llvm_version_info.__str__())).encode()
-    )
-    name = key.hexdigest()
+    name = object_name(text, target)
     with compiling:
         if name not in _linked:
             object_code = from_disk(name) if keep else None
@@ -125,11 +122,32 @@ def address_of(text: str, symbol: str, functions: frozenset[str], target: Machin
                 object_code = _compiled(text, target)
                 if keep:
                     to_disk(name, object_code)
-            builder = llvm.JITLibraryBuilder().add_object_img(object_code).export_symbol(symbol)
-            for function in functions:
-                builder.import_symbol(function, _library_address(function))
-            _linked[name] = link_kernel(lambda: builder.link(_linker(), f"ukjax_{name}"))
+            _link(name, object_code, symbol, functions)
         return _linked[name][symbol]
+
+
+def address_on_disk(name: str, symbol: str, functions: frozenset[str]) -> int | None:
+    """Return the address of ``symbol`` in the object file cached under a name; None if there is no such file."""
+    with compiling:
+        if name not in _linked:
+            object_code = from_disk(name)
+            if object_code is None:
+                return None
+            _link(name, object_code, symbol, functions)
+        return _linked[name][symbol]
+
+
+def object_name(text: str, target: Machine) -> str:
+    """Return the name under which the object file of a module is cached."""
+    parts = text, *target[:2], str(OPTIMISATION_LEVEL), llvm.llvm_version_info.__str__()
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()
+
+
+def _link(name, object_code, symbol, functions):
+    builder = llvm.JITLibraryBuilder().add_object_img(object_code).export_symbol(symbol)
+    for function in functions:
+        builder.import_symbol(function, _library_address(function))
+    _linked[name] = link_kernel(lambda: builder.link(_linker(), f"ukjax_{name}"))
 
 
 _linked: dict[str, Any] = {}

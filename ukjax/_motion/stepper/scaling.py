@@ -21,7 +21,7 @@ from ..._jaxpr.tracing import is_eager, without_derivatives
 from ..._kernel.if_repeated import jit_if_repeated
 from ..._kinematic_map import speeds, turning
 from ..._run.compile import standard_promotion
-from ..._solve import AbstractMethod, coordinate_scale
+from ..._solve import AbstractMethod, Sparse, coordinate_scale
 from ..._system import AbstractSystem, kinematic_map_of
 from ..._terms import Terms
 from .evaluate import Evaluator
@@ -51,6 +51,10 @@ MAX_RESIDUAL = {"float64": 1e-8, "float32": 1e-3}
 
 MIN_JUMP = {"float64": 1e-6, "float32": 1e-2}
 """Relative corrections of coordinates below this are never jumps."""
+
+
+UNKNOWN_SPAN = np.asarray(np.inf)
+"""Duration of a motion whose end is not known [s]."""
 
 
 class Scale(eqx.Module):
@@ -142,14 +146,14 @@ def scale_of(
     t: Array,
     q: Float[Array, " nq"],
     v: Float[Array, " n"],
-    span: Array | np.ndarray | None = None,
+    span: Array | np.ndarray = UNKNOWN_SPAN,
     driven: bool = True,
     method: AbstractMethod | None = None,
 ) -> Scale:
     """Characteristic scales of a motion, from its start.
 
-    ``span`` is the duration [s], if known; ``method`` is the solver; ``driven`` includes accelerations that constraints
-    prescribe.
+    ``span`` is the duration [s], infinite if it is not known; ``method`` is the solver; ``driven`` includes
+    accelerations that constraints prescribe.
 
     Scaled by their masses (√M q), all coordinates are alike. Where the state is x = |q|, y = |v|, and forces give it a
     = |Q|, the motion has the time scale τ = √(x/a) + y/a, at most its duration. Within it a coordinate reaches |q| +
@@ -176,9 +180,8 @@ def scale_of(
     if rows is not None and rows[1].size:
         a = jnp.where((a > 0) | (x > 0) | (y > 0), a, _prescribed_acceleration(*rows, unit))
     time = jnp.sqrt(_over(x, a)) + _over(y, a)
-    if span is None:
-        time, span = jnp.where(jnp.isfinite(time), time, _over(x, y)), jnp.asarray(jnp.inf, q.dtype)
     span = jnp.asarray(span, q.dtype)
+    time = jnp.where(jnp.isfinite(time) | jnp.isfinite(span), time, _over(x, y))
     time = jnp.minimum(time, span)
     time = jnp.where(jnp.isfinite(time) & (time > 0), time, 1)
     reach, speed = x + y * time + a * time**2, x / time + y + a * time
@@ -212,7 +215,7 @@ def scales(
     t: Array | np.ndarray,
     q: Float[Array, "*batch nq"],
     v: Float[Array, "*batch n"],
-    span: Array | np.ndarray | None = None,
+    span: Array | np.ndarray = UNKNOWN_SPAN,
     method: AbstractMethod | None = None,
 ) -> Scale:
     """``scale_of`` for one motion, or for each member of a batch, with shared or separate times and spans.
@@ -225,7 +228,11 @@ def scales(
     # The derivatives of constraints are compiled only for starts at rest at the origin.
     at_rest = np.all(np.abs(np.asarray(q)) < _tiny(q.dtype), axis=-1) & ~np.any(np.asarray(v), axis=-1)
     of_accelerations = isinstance(model, AbstractSystem) and any(c.level == "acceleration" for c in model.constraints)
-    return _scales(model, t, q, v, span, of_accelerations or bool(np.any(at_rest)), method)
+    # One trace serves ``project`` and ``simulate``: their starts may differ in JAX's weak types, and only ``simulate``
+    # has a span and a method.
+    start = [x.astype(x.dtype) if getattr(x, "weak_type", False) else x for x in (t, q, v)]
+    span, method = span.astype(q.dtype), method if isinstance(method, Sparse) else None
+    return _scales(model, *start, span, of_accelerations or bool(np.any(at_rest)), method)
 
 
 @standard_promotion()
@@ -254,7 +261,7 @@ def _half_precision(x):
     return jnp.where(jnp.isfinite(rounded), rounded, x)
 
 
-_scales = jit_if_repeated(_scales_of)
+_scales = jit_if_repeated(_scales_of, evaluations=4)  # ``project`` and ``simulate`` share it
 
 
 def _in_chunks(function, max_members):

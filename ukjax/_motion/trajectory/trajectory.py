@@ -607,9 +607,11 @@ class Trajectory(eqx.Module):
         Trajectory
             The samples that were reached.
         """
-        is_reached = np.asarray(jnp.isfinite(self.t))
-        is_new = np.concatenate([[True], np.diff(np.asarray(self.t)) != 0])  # an event at a sample repeats its time
-        indices = np.flatnonzero(is_reached & is_new)
+        t = np.asarray(self.t)
+        is_new = np.concatenate([[True], np.diff(t) != 0])  # an event at a sample repeats its time
+        indices = np.flatnonzero(np.isfinite(t) & is_new)
+        if indices.size == t.size:
+            return self
         select = lambda tree: jax.tree.map(lambda x: x[indices], tree)
         t, q, v, observation, held = select((self.t, self.q, self.v, self.observation, self.held))
         contacts = None if self.contacts is None else self.contacts.at_samples(indices)
