@@ -228,11 +228,9 @@ def scales(
     # The derivatives of constraints are compiled only for starts at rest at the origin.
     at_rest = np.all(np.abs(np.asarray(q)) < _tiny(q.dtype), axis=-1) & ~np.any(np.asarray(v), axis=-1)
     of_accelerations = isinstance(model, AbstractSystem) and any(c.level == "acceleration" for c in model.constraints)
-    # One trace serves ``project`` and ``simulate``: their starts may differ in JAX's weak types, and only ``simulate``
-    # has a span and a method.
-    start = [x.astype(x.dtype) if getattr(x, "weak_type", False) else x for x in (t, q, v)]
+    # One trace serves ``project`` and ``simulate``, though only ``simulate`` has a span and a method.
     span, method = span.astype(q.dtype), method if isinstance(method, Sparse) else None
-    return _scales(model, *start, span, of_accelerations or bool(np.any(at_rest)), method)
+    return _scales(model, t, q, v, span, of_accelerations or bool(np.any(at_rest)), method)
 
 
 @standard_promotion()
