@@ -9,7 +9,7 @@ from .record import RESULTS, read
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt  # noqa: E402
 
-OURS = "#1f5f8b"
+COLOURS = {"ukjax": "#1f5f8b", "SciPy": "#c2571a", "MuJoCo": "0.5", "Exudyn": "#3a8a4d", "Drake": "#8b3f8b"}
 
 
 def run() -> list[dict[str, Any]]:
@@ -31,11 +31,10 @@ def _save(figure, name, where) -> str:
 def _verify() -> str:
     """Error against CPU time, with a panel per problem that another method also solves."""
     rows, where = _rows("verify")
-    names = list(dict.fromkeys(row["problem"] for row in rows if row["method"] in ("SciPy", "MuJoCo")))
+    names = list(dict.fromkeys(row["problem"] for row in rows if row["method"] in COLOURS and row["method"] != "ukjax"))
     figure, panels = plt.subplots(-(-len(names) // 4), 4, figsize=(10, 11), layout="constrained", sharey=True)
-    colours = {"ukjax": OURS, "SciPy": "#c2571a", "MuJoCo": "0.5"}
     for panel, name in zip(panels.flat, names, strict=False):
-        for method, colour in colours.items():
+        for method, colour in COLOURS.items():
             points = [row for row in rows if row["problem"] == name and row["method"] == method]
             seconds, errors = [1e3 * row["CPU s"] for row in points], [max(row["error"], 1e-16) for row in points]
             if points:
