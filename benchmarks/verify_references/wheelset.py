@@ -35,7 +35,7 @@ def contact(p: Any, place: Any, side: int) -> dict[str, Any]:
     """The contact of one wheel at (x, y, theta, phi), by Newton's method for xi and psi."""
     x, y, theta, phi = place
     st, ct, sp, cp = cmath.sin(theta), cmath.cos(theta), cmath.sin(phi), cmath.cos(phi)
-    xi, psi = side * (p.gauge + 0j), 0j
+    xi, psi, height = side * (p.gauge + 0j), 0j, 0j
     for _ in range(20):
         R, slope = wheel(p, xi)
         s, c = cmath.sin(psi), cmath.cos(psi)
@@ -65,7 +65,7 @@ def position(p: Any, x: complex, theta: complex) -> tuple[complex, complex, list
     """Height and roll at which the gaps are those of the start, and the contacts."""
     x0, y0, _, theta0, phi0 = START
     gaps = [contact(p, (complex(x0), y0, theta0, phi0), side)["gap"] for side in (1, -1)]
-    y, phi = 0j, 0j
+    y, phi, both = 0j, 0j, []
     for _ in range(30):
         both = [contact(p, (x, y, theta, phi), side) for side in (1, -1)]
         (_, a, _, _, b), (_, c, _, _, d) = both[0]["row"], both[1]["row"]
@@ -149,8 +149,8 @@ def accelerations(m: Any, p: Any, t: Any, y: Any) -> list[float]:
     for _ in range(20):
         found = np.array([force(complex(N, STEP)) for force, N in zip(forces, normals, strict=True)])
         friction = np.array([lever @ T for lever, T in zip(levers, found, strict=True)])
-        wrong = known + G @ ((np.sum(friction.real[:, :5], axis=0) - G.T @ (cosines * normals)) / M)
-        by_normals = G @ (friction.imag[:, :5] / STEP / M).T - (G / M) @ (G.T * cosines)
+        wrong = known + G @ ((np.sum(np.real(friction)[:, :5], axis=0) - G.T @ (cosines * normals)) / M)
+        by_normals = G @ (np.imag(friction)[:, :5] / STEP / M).T - (G / M) @ (G.T * cosines)
         change = _solved(by_normals, wrong)
         normals = normals - change
         if np.max(np.abs(change)) < 1e-9 * m * p.g:
