@@ -74,7 +74,7 @@ def test_problems_are_complete():
             assert problem.derivative.parameter in problem.parameters
             assert len(problem.derivative.values) == len(problem.reference)
     with_derivative = [name for name in uk.verify.names() if uk.verify.problem(name).derivative]
-    assert len(with_derivative) >= 8
+    assert len(with_derivative) >= 20
 
 
 def test_verify_command_prints_statement_and_errors(capsys):
