@@ -3,6 +3,7 @@
 from typing import Any
 
 import matplotlib
+import numpy as np
 
 from .record import RESULTS, read
 
@@ -32,7 +33,7 @@ def _verify() -> str:
     """Error against CPU time, with a panel per problem that another method also solves."""
     rows, where = _rows("verify")
     names = list(dict.fromkeys(row["problem"] for row in rows if row["method"] in COLOURS and row["method"] != "ukjax"))
-    figure, panels = plt.subplots(-(-len(names) // 4), 4, figsize=(10, 11), layout="constrained", sharey=True)
+    figure, panels = plt.subplots(-(-len(names) // 4), 4, figsize=(10, 12), layout="constrained", sharey=True)
     for panel, name in zip(panels.flat, names, strict=False):
         for method, colour in COLOURS.items():
             points = [row for row in rows if row["problem"] == name and row["method"] == method]
@@ -42,15 +43,17 @@ def _verify() -> str:
         panel.set_title(name.replace("_", " "), fontsize=9)
         panel.grid(alpha=0.3)
         panel.tick_params(labelsize=7)
+        times = [1e3 * row["CPU s"] for row in rows if row["problem"] == name and "CPU s" in row]
+        panel.set_xlim(10 ** np.floor(np.log10(min(times))), 10 ** np.ceil(np.log10(max(times))))  # whole decades
         panel.spines[["top", "right"]].set_visible(False)
     for panel in panels.flat[len(names) :]:
         panel.set_visible(False)
     handles = {
         label: line for panel in panels.flat for line, label in zip(*panel.get_legend_handles_labels(), strict=True)
     }
-    figure.legend(handles.values(), handles.keys(), loc="lower right", frameon=False)
+    figure.legend(handles.values(), handles.keys(), loc="outside upper right", ncols=len(COLOURS), frameon=False)
     figure.supylabel("relative error")
-    figure.suptitle("CPU time [ms]", fontsize=9)
+    figure.suptitle("CPU time [ms]", fontsize=9, x=0.1)
     return _save(figure, "verify", where)
 
 
