@@ -35,7 +35,7 @@ def contact(p: Any, place: Any, side: int) -> dict[str, Any]:
     """The contact of one wheel at (x, y, theta, phi), by Newton's method for xi and psi."""
     x, y, theta, phi = place
     st, ct, sp, cp = cmath.sin(theta), cmath.cos(theta), cmath.sin(phi), cmath.cos(phi)
-    xi, psi = side * (p.gauge + 0j), 0j
+    xi, psi, c = side * (p.gauge + 0j), 0j, 1 + 0j
     for _ in range(20):
         R, slope = wheel(p, xi)
         s, c = cmath.sin(psi), cmath.cos(psi)

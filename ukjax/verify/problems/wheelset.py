@@ -164,8 +164,8 @@ PROBLEM = Motion(
     compared=("x [mm]", "y [mm]", "z [mm]", "theta [mrad]", "phi [mrad]"),
     reference=(8.6355382401, 0.0130383410999, -0.0936358109331, -13.642296001, 1.5292894195),
     doubt=5e-9,
-    evidence="Radau of ukjax at two tolerances; DOP853 of SciPy in three coordinates agrees to 3e-9, the published digits, "
-    "by DASSL with a tolerance of 1e-9, to 3e-7",
+    evidence="Radau of ukjax at two tolerances; DOP853 of SciPy in three coordinates agrees to 3e-9, the published "
+    "digits, by DASSL with a tolerance of 1e-9, to 3e-7",
     settings=tolerances(1e-6, 1e-9, 1e-12, size=1e-3),
     passes=2e-8,
 )
