@@ -3,13 +3,14 @@
 from typing import Any
 
 import matplotlib
+import numpy as np
 
 from .record import RESULTS, read
 
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt  # noqa: E402
 
-OURS = "#1f5f8b"
+COLOURS = {"ukjax": "#1f5f8b", "SciPy": "#c2571a", "MuJoCo": "0.5", "Exudyn": "#3a8a4d", "Drake": "#8b3f8b"}
 
 
 def run() -> list[dict[str, Any]]:
@@ -31,11 +32,10 @@ def _save(figure, name, where) -> str:
 def _verify() -> str:
     """Error against CPU time, with a panel per problem that another method also solves."""
     rows, where = _rows("verify")
-    names = list(dict.fromkeys(row["problem"] for row in rows if row["method"] in ("SciPy", "MuJoCo")))
-    figure, panels = plt.subplots(-(-len(names) // 4), 4, figsize=(10, 11), layout="constrained", sharey=True)
-    colours = {"ukjax": OURS, "SciPy": "#c2571a", "MuJoCo": "0.5"}
+    names = list(dict.fromkeys(row["problem"] for row in rows if row["method"] in COLOURS and row["method"] != "ukjax"))
+    figure, panels = plt.subplots(-(-len(names) // 4), 4, figsize=(10, 12), layout="constrained", sharey=True)
     for panel, name in zip(panels.flat, names, strict=False):
-        for method, colour in colours.items():
+        for method, colour in COLOURS.items():
             points = [row for row in rows if row["problem"] == name and row["method"] == method]
             seconds, errors = [1e3 * row["CPU s"] for row in points], [max(row["error"], 1e-16) for row in points]
             if points:
@@ -43,15 +43,17 @@ def _verify() -> str:
         panel.set_title(name.replace("_", " "), fontsize=9)
         panel.grid(alpha=0.3)
         panel.tick_params(labelsize=7)
+        times = [1e3 * row["CPU s"] for row in rows if row["problem"] == name and "CPU s" in row]
+        panel.set_xlim(10 ** np.floor(np.log10(min(times))), 10 ** np.ceil(np.log10(max(times))))  # whole decades
         panel.spines[["top", "right"]].set_visible(False)
     for panel in panels.flat[len(names) :]:
         panel.set_visible(False)
     handles = {
         label: line for panel in panels.flat for line, label in zip(*panel.get_legend_handles_labels(), strict=True)
     }
-    figure.legend(handles.values(), handles.keys(), loc="lower right", frameon=False)
+    figure.legend(handles.values(), handles.keys(), loc="outside upper right", ncols=len(COLOURS), frameon=False)
     figure.supylabel("relative error")
-    figure.suptitle("CPU time [ms]", fontsize=9)
+    figure.suptitle("CPU time [ms]", fontsize=9, x=0.1)
     return _save(figure, "verify", where)
 
 

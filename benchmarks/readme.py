@@ -524,12 +524,14 @@ def five() -> str:
     return "\n".join([*lines, "", f"Measured: {machine(*names)}. Bold: the other program is faster."])
 
 
+OTHERS = "SciPy", "MuJoCo", "Exudyn", "Drake"
+
+
 def verification() -> str:
-    """Each problem of ``ukjax verify``: errors and times with the finest setting, compared with SciPy and MuJoCo."""
-    lines = [
-        "| problem | known digits | ukjax: error | ms | derivative | SciPy: error | ms | MuJoCo: error | ms |",
-        "|---|---|---|---|---|---|---|---|---|",
-    ]
+    """Each problem of ``ukjax verify``: errors and times with the finest setting, compared with other programs."""
+    heads = ["problem", "known digits", "ukjax: error", "ms", "derivative"]
+    heads += [head for other in OTHERS for head in (f"{other}: error", "ms")]
+    lines = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
     best = {}
     for each in read("verify")["rows"]:
         best.setdefault(each["problem"], {})[each["method"]] = each  # settings are in order: the last is the finest
@@ -537,7 +539,7 @@ def verification() -> str:
         reference, derivative = found["reference"], found["reference"].get("derivative error")
         cells = [f"`{name}`", str(reference["digits"]), *_error_and_time(found["ukjax"])]
         cells.append("" if derivative is None else number(derivative, 1))
-        for other in ("SciPy", "MuJoCo"):
+        for other in OTHERS:
             cells += _error_and_time(found[other]) if other in found else ["", ""]
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join([*lines, "", f"{_ahead(best)} Measured: {machine('verify')}."])
@@ -550,7 +552,7 @@ def _error_and_time(found):
 def _ahead(best):
     """Number of problems in which ukjax has the smaller error in at most the CPU time of the other's finest setting."""
     sentences = []
-    for other in ("SciPy", "MuJoCo"):
+    for other in OTHERS:
         peers = {name: found[other] for name, found in best.items() if other in found}
         ours = {name: [r for r in rows("verify", problem=name, method="ukjax")] for name in peers}
         behind = [

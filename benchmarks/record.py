@@ -11,7 +11,19 @@ from typing import Any
 
 ROOT = Path(__file__).parent.parent
 RESULTS = Path(__file__).parent / "results"
-PACKAGES = ("ukjax", "jax", "jaxlib", "diffrax", "equinox", "numpy", "mujoco", "pin", "example-robot-data")
+PACKAGES = (
+    "ukjax",
+    "jax",
+    "jaxlib",
+    "diffrax",
+    "equinox",
+    "numpy",
+    "mujoco",
+    "exudyn",
+    "drake",
+    "pin",
+    "example-robot-data",
+)
 BUSY = 0.5
 """Load average above which a machine of few cores is not quiet enough for timing."""
 

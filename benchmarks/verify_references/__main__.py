@@ -22,15 +22,20 @@ mp.dps = 34
 TOLERANCE = mp.mpf(10) ** -21
 PARAMETERS = {
     "pendulum": "g",
+    "double_pendulum": "l2",
+    "spherical_pendulum": "speed",
     "bead_on_hoop": "turn",
     "kepler": "mu",
     "four_bar": "speed",
+    "car_axis": "r",
     "free_body": "first",
     "heavy_top": "m",
     "knife_edge": "spin",
     "chaplygin_sleigh": "a",
     "snakeboard": "speed",
     "rolling_disk": "wobble",
+    "steady_disk": "precession",
+    "rolling_coin": "turn",
     "bouncing_ball": "e",
     "friction_oscillator": "friction",
     "hanging_chain": "l",
@@ -40,7 +45,7 @@ PARAMETERS = {
 """The parameter of the reference derivative."""
 
 
-BY_SCIPY = {"governor": "Radau", "crank": "Radau", "fekete": "DOP853"}
+BY_SCIPY = {"governor": "Radau", "crank": "Radau", "fekete": "DOP853", "wheelset": "DOP853"}
 """Problems whose extrapolation takes too long, and the method for each."""
 
 

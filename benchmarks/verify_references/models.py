@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from mpmath import mp
 
+from . import wheelset
 from .lagrange import Points
 
 
@@ -672,6 +673,12 @@ MODELS = {
     "governor": _governor(),
     "crank": _crank(),
     "car_axis": _car_axis(),
+    "wheelset": Model(
+        wheelset.accelerations,
+        lambda m, p: [*(wheelset.START[i] for i in (0, 2, 3)), 0, 0, 0, 0],
+        wheelset.positions,
+        ("0", "10"),
+    ),
     "fekete": _fekete(),
     "free_body": _free_body(),
     "heavy_top": _heavy_top(),

@@ -20,6 +20,7 @@ NAMES = (
     "governor",
     "crank",
     "car_axis",
+    "wheelset",
     "fekete",
     "free_body",
     "heavy_top",

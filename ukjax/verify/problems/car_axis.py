@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from ..._constraint import Holonomic
 from ..._dynamics import MassForce
 from ..._system import System
-from ..base import Motion, tolerances
+from ..base import Derivative, Motion, tolerances
 
 
 def build(eps=0.01, M=10.0, L=1.0, L0=0.5, r=0.1, w=10.0):
@@ -43,4 +43,5 @@ PROBLEM = Motion(
     doubt=1e-16,
     evidence="two coordinates, extrapolated in 34 digits; SciPy agrees to 1e-14",
     settings=tolerances(1e-6, 1e-9, 1e-12),
+    derivative=Derivative("r", (0.49394285879253047, -0.04408909836830699, 0.3407287022775768, -1.2794741891359438)),
 )

@@ -5,7 +5,7 @@ Parameters: m1, m2 [kg], l1, l2 [m], g [m/s²].
 """
 
 from ...systems.double_pendulum import DoublePendulum
-from ..base import Motion, tolerances
+from ..base import Derivative, Motion, tolerances
 
 
 def build(m1=1.0, m2=0.5, l1=1.0, l2=0.7, g=9.81):
@@ -25,4 +25,5 @@ PROBLEM = Motion(
     doubt=1e-16,
     evidence="two angles, extrapolated in 34 digits; SciPy agrees to 3e-12",
     settings=tolerances(1e-6, 1e-9, 1e-12),
+    derivative=Derivative("l2", (7.119030537020355, -65.50589937005742)),
 )

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from ..._constraint import Holonomic
 from ..._dynamics import MassForce
 from ..._system import System
-from ..base import Motion, tolerances
+from ..base import Derivative, Motion, tolerances
 
 
 def build(length=1.0, speed=2.0, g=9.81):
@@ -31,4 +31,5 @@ PROBLEM = Motion(
     doubt=1e-16,
     evidence="two angles, extrapolated in 34 digits; SciPy agrees to 9e-13",
     settings=tolerances(1e-6, 1e-9, 1e-12),
+    derivative=Derivative("speed", (2.9652148888346876, 0.10207555964807791, 0.08975074160519327)),
 )

@@ -8,7 +8,7 @@ precession [rad/s].
 import jax.numpy as jnp
 
 from ...systems.rolling_disk import RollingDisk
-from ..base import Motion, tolerances
+from ..base import Derivative, Motion, tolerances
 
 
 def build(m=1.0, r=0.2, g=9.81, tilt=1.2, precession=1.5):
@@ -28,4 +28,5 @@ PROBLEM = Motion(
     doubt=1e-16,
     evidence="closed form, 34 digits",
     settings=tolerances(1e-6, 1e-9, 1e-12),
+    derivative=Derivative("precession", (0.5243273021054181, 4.258849415262649, 5.0, 0.0)),
 )
