@@ -6,6 +6,7 @@ import operator
 import os
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from types import FunctionType
 from typing import Any
 
 import jax
@@ -55,6 +56,8 @@ def as_numbers(name: str, value: Any, **limits: float | int) -> Array:
     Raises ``InputError`` if that is not possible, or if a concrete entry is NaN or outside the ``limits``: ``above``,
     ``below`` (exclusive), ``least``, ``most`` (inclusive).
     """
+    if type(value) is float and _within_limits(value, limits):
+        return as_float(value)  # fast path: systems make their constraints anew on each access
     array = as_array(name, value)
     if limits and is_concrete(array):
         _check_limits(name, np.asarray(array), limits, "numbers" if array.ndim else "a number")
@@ -299,6 +302,8 @@ def check_function(name: str, function: Any, arguments: str) -> None:
     """Raise ``InputError`` unless ``function`` is callable with ``arguments``, written as ``"t, q, v"``."""
     if not callable(function) or isinstance(function, type):
         raise InputError(f"{name} must be a function {name}({arguments}), got {repr_of(function)}")
+    if _takes(function, arguments.count(", ") + 1):
+        return
     try:
         signature = inspect.signature(function)
     except (TypeError, ValueError):
@@ -307,6 +312,14 @@ def check_function(name: str, function: Any, arguments: str) -> None:
         signature.bind(*arguments.split(", "))
     except TypeError:
         raise InputError(f"{name} must take ({arguments}), got a function of {signature}") from None
+
+
+def _takes(function, count):
+    """Whether a plain function takes ``count`` arguments; False if its signature has to be examined."""
+    if type(function) is not FunctionType or hasattr(function, "__wrapped__"):
+        return False
+    code, optional = function.__code__, len(function.__defaults__ or ())
+    return code.co_argcount - optional <= count <= code.co_argcount and not code.co_kwonlyargcount
 
 
 def call(name: str, function: Callable, *arguments: Any) -> Any:

@@ -126,12 +126,15 @@ def in_precision(tree: Tree, dtype: np.dtype) -> Tree:
     wanted = np.dtype(dtype), False
     if not set().union(*ask_all(_real_types, tree)) - {wanted}:
         return tree
-    must_change = lambda x: _is_real(x) and (x.dtype, _is_weak(x)) != wanted
+    leaves, structure = jax.tree.flatten(tree)
+    changed = [i for i, x in enumerate(leaves) if _is_real(x) and (x.dtype, _is_weak(x)) != wanted]
+    concrete = [i for i in changed if not is_traced(leaves[i])]
     # Concrete arrays are converted by NumPy: JAX would compile a program for each shape.
-    convert = lambda x: (
-        jax.lax.convert_element_type(x, dtype) if is_traced(x) else jax.device_put(np.asarray(x, dtype))
-    )
-    return jax.tree.map(lambda x: convert(x) if must_change(x) else x, tree)
+    arrays = jax.device_put([np.asarray(leaves[i], dtype) for i in concrete])
+    converted = dict(zip(concrete, arrays, strict=True))
+    for i in changed:
+        leaves[i] = converted[i] if i in converted else jax.lax.convert_element_type(leaves[i], dtype)
+    return structure.unflatten(leaves)
 
 
 def warn_if_single(dtype: jnp.dtype) -> None:

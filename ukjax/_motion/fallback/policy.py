@@ -154,7 +154,9 @@ def next_method(
     _report_undecided_rows(model, A[0], t, q, v, at_start)
     rtol = 10 * (float(np.finfo(dtype).eps) ** 0.5 if fast_path.rtol is None else float(fast_path.rtol))
     active = [independent_rows(M, level.rows, rtol) for level in A]
-    if any(level is None for level in active) or not _dropped_rows_are_checked(model, t, q, v, active[0]):
+    if any(level is None for level in active):
+        return requested_method()
+    if len(A) > 1 and not _dropped_rows_are_checked(model, t, q, v, active[0]):  # otherwise all are rows of positions
         return requested_method()
     if at_start:
         warn_of_nearly_dependent(_mass_and_rows, problem, M, A[0].rows, t, q, v, where)

@@ -92,7 +92,7 @@ def has_understood_rows(problem: Problem) -> bool:
     model = problem.model
     if not isinstance(model, AbstractSystem) or model.kinematic_map is not None:
         return False
-    return has_single_loop(model, problem.method, problem.projection) and bool(model.constraints)
+    return has_single_loop(model, problem.method, problem.projection, least=1)
 
 
 def step_from(

@@ -46,15 +46,15 @@ def is_single_kernel(method: Any, coordinates: int, rows: int) -> bool:
     return is_kernel(method) and coordinates + rows <= MAX_SIZE_OF_SINGLE_KERNEL
 
 
-def has_single_loop(model: Any, method: Any, projection: bool) -> bool:
-    """Whether stages and corrections of a step can be iterations of one loop: all constraints act on positions."""
-    return (
-        projection
-        and method.same_rows_at_every_level
-        and isinstance(model, AbstractSystem)
-        and model.control is None
-        and all(constraint.level == "position" for constraint in model.constraints)
-    )
+def has_single_loop(model: Any, method: Any, projection: bool, least: int = 0) -> bool:
+    """Whether stages and corrections of a step can be iterations of one loop: there are at least ``least`` constraints,
+    and all act on positions."""
+    if not (projection and method.same_rows_at_every_level and isinstance(model, AbstractSystem)):
+        return False
+    if model.control is not None:
+        return False
+    constraints = model.constraints  # some systems create them on each access
+    return len(constraints) >= least and all(constraint.level == "position" for constraint in constraints)
 
 
 def max_band_width(n: int, members: int | None = None, steps: int | None = None) -> int:
