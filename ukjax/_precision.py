@@ -128,9 +128,7 @@ def in_precision(tree: Tree, dtype: np.dtype) -> Tree:
         return tree
     must_change = lambda x: _is_real(x) and (x.dtype, _is_weak(x)) != wanted
     # Concrete arrays are converted by NumPy: JAX would compile a program for each shape.
-    convert = lambda x: (
-        jax.lax.convert_element_type(x, dtype) if is_traced(x) else jax.device_put(np.asarray(x, dtype))
-    )
+    convert = lambda x: jax.lax.convert_element_type(x, dtype) if is_traced(x) else jax.device_put(np.asarray(x, dtype))
     return jax.tree.map(lambda x: convert(x) if must_change(x) else x, tree)
 
 
