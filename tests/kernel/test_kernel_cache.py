@@ -113,6 +113,13 @@ def test_kernel_of_known_function_is_loaded_without_unrolling(monkeypatch, compi
     assert len(unrolled) == 5
 
 
+def test_no_kernel_is_stored_under_the_name_of_source_code_that_is_newer_than_the_import(monkeypatch):
+    digest = stored._digest_of_sources.__wrapped__
+    assert digest() is not None
+    monkeypatch.setattr(stored, "IMPORTED", 0.0)
+    assert digest() is None
+
+
 PROGRAM = """
 import jax, numpy as np, ukjax as uk
 from ukjax._kernel import lowering

@@ -9,6 +9,7 @@ import functools
 import hashlib
 import pickle
 import sys
+import time
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,9 @@ from .machine import folder, from_disk, llvm, machine, to_disk
 
 SOURCES = Path(__file__).parents[1], Path(__file__).parents[2] / "_jaxpr"
 """Folders whose source code is part of the names of descriptions."""
+
+IMPORTED = time.time()
+"""When this process imported the source code [s]."""
 
 
 def compilation_cache_is_enabled() -> bool:
@@ -71,9 +75,9 @@ def store(name: str, target: str, code: Code, description: Any) -> None:
 
 @functools.cache
 def _digest_of_sources() -> str | None:
-    """A digest of the source code; None if the package is installed without it."""
+    """A digest of the source code; None if the package is installed without it, or was updated after the import."""
     files = sorted(file for folder in SOURCES for file in folder.rglob("*.py"))
-    if not files:
+    if not files or any(max(file.stat().st_mtime, file.stat().st_ctime) > IMPORTED for file in files):
         return None
     digest = hashlib.sha256()
     for file in files:
