@@ -231,6 +231,23 @@ def _gradient() -> str:
     return "; ".join(f"{number(r['times forward'])} for batch size {r['batch']}" for r in read("gradient")["rows"])
 
 
+STANDING = "humanoid on eight corners of its feet, 200 steps"
+"""A row of the benchmark ``nonsmooth``."""
+
+
+def _stops() -> str:
+    found = row("nonsmooth", what="4096 pendulums on a stop")
+    return f"{number(found['ratio'])} times as long, with {found['impacts']} impacts"
+
+
+def _standing() -> str:
+    found, parts = row("nonsmooth", what=STANDING), []
+    for name, words in (("one", "single motion"), ("batch", f"batch of {found['members']}")):
+        own, other = found[f"{name}: ukjax [µs]"], found[f"{name}: MuJoCo [µs]"]
+        parts.append(f"{words} {number(own)} µs ({_bold(f'{number(other)} µs', other < own)})")
+    return "; ".join(parts)
+
+
 def _scaling() -> str:
     parts = []
     for own in rows("scaling", by="ukjax.acceleration"):
@@ -375,6 +392,18 @@ NUMBERS: tuple[tuple[str, Callable[[], str], str], ...] = (
         _adaptive,
         "adaptive",
     ),
+    (
+        "4096 pendulums that bounce on a stop of their hinge: time of a step relative to that of pendulums without a "
+        "stop",
+        _stops,
+        "nonsmooth",
+    ),
+    (
+        "humanoid on eight corners of its feet, with friction: step of 1 ms by `MoreauJean`, one core (in brackets: "
+        "MuJoCo's `mj_step`, with soft contacts)",
+        _standing,
+        "nonsmooth",
+    ),
     ("reverse gradient with respect to six masses: time relative to that of the motion", _gradient, "gradient"),
     (
         "fits of nine inertial parameters of the parallel manipulator to 20 motions with 1 % noise, from ten guesses "
@@ -452,6 +481,11 @@ def comparisons() -> list[Comparison]:
         if "mj_step µs" in own:
             quantity = f"{_words(own['system'])}: step of one motion"
             found.append(Comparison(quantity, own["µs a step, 1"], own["mj_step µs"], "µs", "mj_step", "kernels"))
+    found_standing = row("nonsmooth", what=STANDING)
+    for name, words in (("one", "single motion"), ("batch", "batch")):
+        own, other = (found_standing[f"{name}: {program} [µs]"] for program in ("ukjax", "MuJoCo"))
+        quantity = f"humanoid on its feet, {words}: step with contacts and friction"
+        found.append(Comparison(quantity, own, other, "µs", "mj_step", "nonsmooth"))
     for what in ("pendulum: simulate", "ukjax run scara --json: process, compiled before"):
         own, plain = row("first_result", what=what), "plain diffrax: " + ("process" if "process" in what else "motion")
         other = row("first_result", what=plain)["first s"]
