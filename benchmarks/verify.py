@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import ukjax as uk
+from ukjax.verify.measure import MOST_REPETITIONS, MOST_SECONDS
 
 from .verify_peers import PEERS
 from .verify_references.__main__ import scipy_solver
@@ -68,12 +69,16 @@ def _words(setting):
 
 
 def _timed(problem, solve):
-    began = time.process_time()
-    try:
-        values = solve()
+    """Error and CPU time of a solution; a short one is repeated, and its time is the shortest, as for ukjax."""
+    times = []
+    while not times or sum(times) < MOST_SECONDS and len(times) < MOST_REPETITIONS:
+        began = time.process_time()
+        try:
+            values = solve()
+        except FloatingPointError:
+            return {"error": float("inf"), "CPU s": time.process_time() - began}
         seconds = time.process_time() - began
         if isinstance(values, tuple):
             values, seconds = values
-        return {"error": problem.error(values), "CPU s": seconds}
-    except FloatingPointError:
-        return {"error": float("inf"), "CPU s": time.process_time() - began}
+        times.append(seconds)
+    return {"error": problem.error(values), "CPU s": min(times)}
