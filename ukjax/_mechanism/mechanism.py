@@ -23,6 +23,7 @@ from .._labels import named_directions
 from .._motion.consistent.assemble import assembled, consistent
 from .._motion.consistent.locked import locked
 from .._motion.consistent.project import project
+from .._motion.inputs import canonicalise
 from .._names import did_you_mean
 from .._precision import Numbers, as_float
 from .._rotation import as_vector, quaternion_of
@@ -664,6 +665,7 @@ class Mechanism(AbstractMechanism):
         programs that ``project`` compiles.
         """
         if is_eager(model, q, v):
+            model, q, v, t = canonicalise(model, q, v, t)
             locked_model = locked(model, fixed, t, q, v)
             state = consistent(locked_model, t, q, v)
             if state is not None:
