@@ -229,6 +229,22 @@ def test_fingerprint_of_ensemble_changes_with_inputs_and_not_with_process():
     assert json.loads(done.stdout) == here
 
 
+def touching(gap=0.0, slip=1.0, limit=1.0, restitution=0.5, period=0.1, delay=0.0):
+    """A mass with a contact, dry friction and sampled control, which its terms do not show."""
+    contacts = uk.Unilateral(lambda t, q: q + gap, restitution), uk.Coulomb(lambda t, q, v: slip * v[0], limit)
+    law = uk.control.Feedback(jnp.eye(1), lambda t, q, v: -v)
+    control = uk.control.Sampled(law, period, delay)
+    return uk.System(uk.MassForce(jnp.eye(1), jnp.zeros(1)), contacts, control=control)
+
+
+def test_contacts_and_sampling_change_the_fingerprint():
+    changes = {"gap": 0.1, "slip": 2.0, "limit": 2.0, "restitution": 0.6, "period": 0.2, "delay": 0.05}
+    systems = {"none": touching(), **{name: touching(**{name: value}) for name, value in changes.items()}}
+    found = {name: of(system=each, over={"q1": [0.1, 0.2]}, members=2) for name, each in systems.items()}
+    assert all_differ(found)
+    assert found["none"] == of(system=touching(), over={"q1": [0.1, 0.2]}, members=2)
+
+
 def test_equal_inputs_have_equal_fingerprints():
     for name in ("as it is", "a callback"):
         assert of(**CHANGES[name]) == of(**CHANGES[name])

@@ -12,16 +12,16 @@ from jaxtyping import Float
 from .._check import as_integer, as_numpy, check_finite, check_flag, check_function, memory, repr_of, size_of
 from .._errors import InputError
 from .._fingerprint import fingerprint
-from .._kinematic_map import rate
 from .._labels import Named, named_coordinates, named_directions, title_of
 from .._mechanism import Mechanism
 from .._motion.consistent.project import project
+from .._motion.determining import determining_values
 from .._motion.event import MAX_EVENTS, Event, check_event, names_of
 from .._motion.inputs import canonicalise, check_kinematic_map
 from .._motion.problem import Problem
 from .._motion.simulate import Arguments
 from .._precision import warn_if_single
-from .._system import AbstractSystem, kinematic_map_of, nonsmooth_of
+from .._system import kinematic_map_of, nonsmooth_of
 from .._with_states import equations_of, with_initial_states
 from .block import (
     CONTACT_ARRAYS,
@@ -367,9 +367,7 @@ def _functions(task, numbers, t, q, v):
     problem = task.problem
     model, q, v = unprojected_start(task, numbers, q, v)
     terms = lambda q, v: eqx.filter(model(t, q, v), eqx.is_array)
-    values = [q, v, terms(q, v), rate(kinematic_map_of(model), q, v)]
-    if isinstance(model, AbstractSystem):
-        values.append(model.violation(t, q, v))
+    values = [q, v, determining_values(model, t, q, v)]
     if problem.tableau is None:  # an implicit method, which uses derivatives
         values.append(jax.jvp(terms, (q, v), (q, v))[1])
     for event in all_events(problem):

@@ -6,7 +6,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -15,9 +14,8 @@ from jaxtyping import Float
 from .._errors import InputError
 from .._files import check_writable, write_json
 from .._fingerprint import fingerprint, first_difference
-from .._kinematic_map import rate
+from .._motion.determining import determining_values
 from .._parameters import Parameters
-from .._system import AbstractSystem, kinematic_map_of
 from .._with_states import equations_of
 from .experiment import Experiment
 from .segments import Prediction
@@ -112,9 +110,6 @@ def _functions(prediction, setting, x, z, t):
         observed = prediction.observed_with(x, setting)
         q, v, _ = prediction.state(observed.model, z, t, prediction.method)
         model = equations_of(observed.model)
-        results = [model(t, q, v), rate(kinematic_map_of(model), q, v), observed.observe(t, q, v)]
-        if isinstance(model, AbstractSystem):
-            results.append(model.violation(t, q, v))
-        return eqx.filter((q, v, results), eqx.is_array)
+        return q, v, determining_values(model, t, q, v), observed.observe(t, q, v)
 
     return jax.jvp(evaluate, (x, z), (x, z))

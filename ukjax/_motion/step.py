@@ -32,6 +32,7 @@ from .inputs import (
     sampling_of,
     split_model,
 )
+from .integrate.schedule import SampledInputs, ScheduledStops
 from .integrate.time_stepping import corrected_step
 from .problem import InitialState
 from .result import FINISHED, classify, finite, in_words
@@ -301,12 +302,10 @@ def _sampled(model, held, t, q, v) -> tuple[HeldInputs, Float[Array, " p"]]:
     slack = INSTANT * period
     count = lambda t: jnp.floor((t + slack) / period)
     number = lambda t: (count(t) - count(held.began)).astype(np.int32)
-    latest, rows = number(t), held.memory.shape[0]
-    put = lambda: held.memory.at[latest % rows].set(model.command(t, q, v).u)
-    memory = jax.lax.cond(latest > held.latest, put, lambda: held.memory)
-    acts = t - delay + slack >= held.began
-    inputs = jnp.where(acts, memory[number(t - delay) % rows], 0)
-    return HeldInputs(held.began, memory, latest), inputs
+    latest, acts = number(t), t - delay + slack >= held.began
+    stop = ScheduledStops(t, latest > held.latest, latest, jnp.where(acts, number(t - delay), -1))
+    sampled = SampledInputs(held.memory, held.memory[0]).after(stop, model, t, q, v)
+    return HeldInputs(held.began, sampled.memory, latest), sampled.u
 
 
 def _check_instants(sampling, state, dt, steps):

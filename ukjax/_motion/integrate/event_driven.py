@@ -42,7 +42,7 @@ from ..stepper.model_batch import SingleModel
 from ..stepper.runge_kutta import acceleration, step
 from ..stepper.tableau import Tableau
 from .base import AbstractBatchIntegrator
-from .schedule import HeldInputs, Stops, nothing_held, stops_of
+from .schedule import SampledInputs, ScheduledStops, nothing_sampled, scheduled_stops
 from .surfaces import Outlook, Surfaces
 
 MIN_CELLS, CELLS_OF_MOTION = 8, 512
@@ -123,7 +123,7 @@ class LoopState(NamedTuple):
     result: Int[Array, ""]
     inconsistent: Bool[Array, ""]
     grazing: Bool[Array, ""]
-    held: HeldInputs | None
+    held: SampledInputs | None
 
 
 class Output(NamedTuple):
@@ -304,8 +304,8 @@ def _solve_one(problem, start, ts, loop, derivatives, compile_loop=lambda loop: 
         model, q, v, scale = problem.model_of(start.numbers), start.q, start.v, start.scale
         setting = setting_of(model, problem.current_method, ts[0], q, v, scale)
         surfaces = Surfaces.of(problem.events, kinematic_map_of(model), scale, ts[0], q, v)
-        held = None if schedule is None else nothing_held(model, schedule, ts[0], q, v)
-        stops = stops_of(model, schedule, ts)
+        held = None if schedule is None else nothing_sampled(model, schedule, ts[0], q, v)
+        stops = scheduled_stops(model, schedule, ts)
         state = _initial_state(layout, events, q, v, held), _initial_output(layout, events, stops, q, v, held)
         is_running = lambda state: state.result == RUNNING
         body = lambda state: _iterate(problem, setting, surfaces, stops, scale, derivatives, state)
@@ -428,7 +428,7 @@ def _gaps_along(setting, step_taken, t0, x):
 
 
 def _iterate(
-    problem, setting, surfaces, stops: Stops, scale, derivatives, state: LoopState
+    problem, setting, surfaces, stops: ScheduledStops, scale, derivatives, state: LoopState
 ) -> tuple[LoopState, Entries]:
     """One step, and the changes at its end: events, the inputs of sampled control, and the contact mode."""
     layout, model, method = setting.layout, setting.system, problem.current_method
@@ -671,7 +671,7 @@ class Change(NamedTuple):
     needs_fallback: Bool[Array, ""]
     off: Bool[Array, ""]
     starts_on_event: Bool[Array, ""]
-    held: HeldInputs | None
+    held: SampledInputs | None
 
 
 def _reset(problem, system, surfaces, counted, scale, t, q, v):

@@ -21,7 +21,7 @@ from ..result import FINISHED, INCONSISTENT, RUNNING, classify, reached_last_tim
 from ..stepper.limits import is_kernel
 from .base import AbstractBatchIntegrator
 from .fixed_step import fixed_step_loop
-from .schedule import HeldInputs, nothing_held, stops_of
+from .schedule import SampledInputs, nothing_sampled, scheduled_stops
 from .traced import integrate_forward_mode, integrate_one
 
 
@@ -63,7 +63,7 @@ class _State(NamedTuple):
 
     q: Float[Array, " nq"]
     v: Float[Array, " n"]
-    held: HeldInputs
+    held: SampledInputs
     result: Int[Array, ""]
     steps: Int[Array, ""]
     inconsistent: Bool[Array, ""]
@@ -72,7 +72,7 @@ class _State(NamedTuple):
 
 def _solve_one(start, problem, integrate_adaptive):
     model, schedule, ts = problem.model_of(start.numbers), problem.schedule, problem.ts
-    stops = stops_of(model, schedule, ts)
+    stops = scheduled_stops(model, schedule, ts)
 
     def integrate(state, t0, t1, count):
         """The state at t1, and q and v at t0, on the constraints."""
@@ -116,7 +116,7 @@ def _solve_one(start, problem, integrate_adaptive):
         after, q, v = jax.lax.cond(running, lambda: integrate(state, stop.time, t1, count), return_as_is)
         return after, (q, v, state.held.u)
 
-    zero, nothing = jnp.zeros((), np.int32), nothing_held(model, schedule, ts[0], start.q, start.v)
+    zero, nothing = jnp.zeros((), np.int32), nothing_sampled(model, schedule, ts[0], start.q, start.v)
     first = _State(start.q, start.v, nothing, zero + RUNNING, zero, jnp.asarray(False), (ts[0], start.q, start.v))
     parts = stops.at(slice(None, -1)), stops.time[1:], schedule.counts
     end, (q, v, u) = jax.lax.scan(interval, first, parts)

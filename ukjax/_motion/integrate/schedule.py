@@ -76,7 +76,7 @@ def schedule_of(times: np.ndarray, period: float, delay: float, dt: float | None
     )
 
 
-class Stops(NamedTuple):
+class ScheduledStops(NamedTuple):
     """The stops of a motion, (stops,) each, or one of them.
 
     Attributes
@@ -96,23 +96,26 @@ class Stops(NamedTuple):
     latest: Any = None
     acting: Any = None
 
-    def at(self, index: Any) -> "Stops":
+    def at(self, index: Any) -> "ScheduledStops":
         """The stops at an index or a slice."""
         return jax.tree.map(lambda x: x[index], self)
 
 
-def stops_of(model: Any, schedule: Schedule | None, ts: Float[Array, " samples"]) -> Stops:
+def scheduled_stops(model: Any, schedule: Schedule | None, ts: Float[Array, " samples"]) -> ScheduledStops:
     """The stops of a motion with samples at ``ts``: the samples only, without sampled control."""
     if schedule is None:
-        return Stops(ts)
+        return ScheduledStops(ts)
     sampling = model.control.sampling
     instants = jnp.concatenate([ts[:1], schedule.multiples * sampling.period])
     times = jnp.concatenate([ts, instants, instants + sampling.delay])[schedule.chosen]
-    return Stops(times, schedule.instant, schedule.latest, schedule.acting)
+    return ScheduledStops(times, schedule.instant, schedule.latest, schedule.acting)
 
 
-class HeldInputs(NamedTuple):
-    """Inputs of the latest instants; those of instant k are in row k modulo the number of rows. And those that act."""
+class SampledInputs(NamedTuple):
+    """The inputs of the latest instants, and the inputs ``u`` that act now.
+
+    The inputs of instant k are in row k of the memory, modulo the number of rows.
+    """
 
     memory: Float[Array, "instants p"]
     u: Float[Array, " p"]
@@ -122,25 +125,29 @@ class HeldInputs(NamedTuple):
         """Number of instants that are remembered."""
         return self.memory.shape[0]
 
-    def acting_from(self, stop: Stops) -> Float[Array, " p"]:
-        """The inputs that act from a stop, if its own inputs are known already. They are 0 before the first act."""
+    def acting_from(self, stop: ScheduledStops) -> Float[Array, " p"]:
+        """The inputs that act from a stop, if they are in the memory; 0 until the first inputs act."""
         return jnp.where(stop.acting < 0, 0, self.memory[stop.acting % self.instants])
 
-    def after(self, stop: Stops, model: Any, t: Array, q: Float[Array, " nq"], v: Float[Array, " n"]) -> "HeldInputs":
+    def after(
+        self, stop: ScheduledStops, model: Any, t: Array, q: Float[Array, " nq"], v: Float[Array, " n"]
+    ) -> "SampledInputs":
         """The inputs after a stop with this state. At an instant the law is evaluated."""
         put = lambda: self.memory.at[stop.latest % self.instants].set(model.command(t, q, v).u)
         held = self._replace(memory=jax.lax.cond(stop.instant, put, lambda: self.memory))
         return held._replace(u=held.acting_from(stop))
 
-    def system_at(self, stop: Stops, model: AbstractSystem) -> "AtInstant":
-        """The system just after a stop: at an instant whose inputs act at once, the law acts at the state itself."""
+    def system_at(self, stop: ScheduledStops, model: AbstractSystem) -> "AtInstant":
+        """The system just after a stop. At an instant without delay, its inputs are those of the law at the state."""
         return AtInstant(model, self.acting_from(stop), stop.instant & (stop.acting == stop.latest))
 
 
-def nothing_held(model: Any, schedule: Schedule, t: Array, q: Float[Array, " nq"], v: Float[Array, " n"]) -> HeldInputs:
+def nothing_sampled(
+    model: Any, schedule: Schedule, t: Array, q: Float[Array, " nq"], v: Float[Array, " n"]
+) -> SampledInputs:
     """The held inputs before the first instant."""
     p = eqx.filter_eval_shape(model.command, t, q, v).u.size
-    return HeldInputs(jnp.zeros((schedule.memory, p), q.dtype), jnp.zeros(p, q.dtype))
+    return SampledInputs(jnp.zeros((schedule.memory, p), q.dtype), jnp.zeros(p, q.dtype))
 
 
 class AtInstant(AbstractVariant):

@@ -24,7 +24,7 @@ from ..stepper.drift_correction import MethodPerLevel, correct_drift, same_at_ev
 from ..stepper.scaling import Scale
 from .base import AbstractBatchIntegrator
 from .fixed_step import SAVED_NAME, save_step_starts
-from .schedule import HeldInputs, nothing_held, stops_of
+from .schedule import SampledInputs, nothing_sampled, scheduled_stops
 
 
 class TimeStepping(AbstractBatchIntegrator):
@@ -55,7 +55,7 @@ class LoopState(NamedTuple):
     needs_fallback: Bool[Array, ""]
     taken: Int[Array, ""]
     changes: Int[Array, ""]
-    held: HeldInputs | None
+    held: SampledInputs | None
 
     @property
     def stopped(self) -> Bool[Array, ""]:
@@ -110,7 +110,7 @@ def _solve(start, problem):
 def _solve_one(problem, start, ts, per_interval):
     """The solution for one start. Only the loop is a kernel, which writes out operations on samples one by one."""
     method = problem.current_method
-    schedule, stops = problem.schedule, stops_of(problem.model_of(start.numbers), problem.schedule, ts)
+    schedule, stops = problem.schedule, scheduled_stops(problem.model_of(start.numbers), problem.schedule, ts)
     # The first interval has length zero: its only step projects the start, and applies impacts at the first time.
     begins = jax.tree.map(lambda x: jnp.concatenate([x[:1], x]), stops)
     counts = jnp.concatenate([jnp.ones_like(per_interval[:1]), per_interval])
@@ -158,7 +158,7 @@ def _loop(problem, start, intervals, last_stop):
     inside = jnp.any(gaps(system.nonsmooth, t, start.q) < -setting.max_penetration)
     no_impulse = jnp.zeros(setting.layout.rows, start.q.dtype)
     schedule = problem.schedule
-    nothing = None if schedule is None else nothing_held(system, schedule, t, start.q, start.v)
+    nothing = None if schedule is None else nothing_sampled(system, schedule, t, start.q, start.v)
     state = LoopState(start.q, start.v, no_impulse, none, none, inside, false, false, false, zero, zero, nothing)
     after_stop = lambda state, stop: (
         state
