@@ -51,6 +51,23 @@ def rng():
     return np.random.default_rng(20240229)
 
 
+CACHE_SETTINGS = (
+    "jax_compilation_cache_dir",
+    "jax_persistent_cache_min_compile_time_secs",
+    "jax_persistent_cache_min_entry_size_bytes",
+)
+
+
+@pytest.fixture(autouse=True)
+def restore_cache_settings():
+    """Restore the settings of JAX's compilation cache, which the command line changes."""
+    before = {name: getattr(jax.config, name) for name in CACHE_SETTINGS}
+    yield
+    for name, value in before.items():
+        if getattr(jax.config, name) != value:
+            jax.config.update(name, value)
+
+
 @pytest.fixture(scope="module", autouse=True)
 def forget_compiled_programs():
     """Clear compiled programs: later modules do not use them, and a process can map only a limited number."""

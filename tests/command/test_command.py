@@ -19,23 +19,10 @@ from ukjax._command.usage import UsageError, library_errors_as_usage_errors
 
 @pytest.fixture(autouse=True)
 def elsewhere(tmp_path, monkeypatch):
-    """Run each test in an empty folder with a separate cache, and restore the settings that the command changes."""
-    import jax
-
-    before = {name: getattr(jax.config, name) for name in CACHE_SETTINGS}
+    """Run each test in an empty folder with a separate cache."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setenv("EQX_ON_ERROR", "raise")
-    yield
-    for name, value in before.items():
-        jax.config.update(name, value)
-
-
-CACHE_SETTINGS = (
-    "jax_compilation_cache_dir",
-    "jax_persistent_cache_min_compile_time_secs",
-    "jax_persistent_cache_min_entry_size_bytes",
-)
 
 
 def command(*arguments):

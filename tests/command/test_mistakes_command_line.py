@@ -6,24 +6,17 @@ import sys
 import tomllib
 from pathlib import Path
 
-import jax
 import pytest
 
 from ukjax.__main__ import main
 
 TABLE = Path(__file__).parents[1] / "mistakes" / "command_line.toml"
 ROWS = [(group, row) for group, rows in tomllib.loads(TABLE.read_text(encoding="utf-8")).items() for row in rows]
-SETTINGS = (
-    "jax_compilation_cache_dir",
-    "jax_persistent_cache_min_compile_time_secs",
-    "jax_persistent_cache_min_entry_size_bytes",
-)
 
 
 @pytest.fixture(autouse=True)
 def elsewhere(tmp_path, monkeypatch):
     """Run in a temporary folder that has folders and a pipe in place of files; the cache is elsewhere."""
-    before = {name: getattr(jax.config, name) for name in SETTINGS}
     here = tmp_path / "here"
     for folder in ("folder", "folder.npz", "folder.csv"):
         (here / folder).mkdir(parents=True)
@@ -32,9 +25,7 @@ def elsewhere(tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "path", list(sys.path))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setenv("EQX_ON_ERROR", "raise")
-    yield here
-    for name, value in before.items():
-        jax.config.update(name, value)
+    return here
 
 
 def content(given) -> bytes:

@@ -3,7 +3,6 @@
 import importlib.metadata
 import json
 
-import jax
 import numpy as np
 import pytest
 
@@ -13,21 +12,11 @@ from ukjax._command import sweep as sweep_module
 
 pytestmark = pytest.mark.optimised
 
-SETTINGS = (
-    "jax_compilation_cache_dir",
-    "jax_persistent_cache_min_compile_time_secs",
-    "jax_persistent_cache_min_entry_size_bytes",
-)
-
 
 @pytest.fixture(autouse=True)
 def cache_elsewhere(tmp_path, monkeypatch):
-    before = {name: getattr(jax.config, name) for name in SETTINGS}
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setenv("EQX_ON_ERROR", "raise")
-    yield
-    for name, value in before.items():
-        jax.config.update(name, value)
 
 
 WORDS = "sweep pendulum --over length=0.5:1.5:4 --over m=lognormal(2,0.1) --members 12 --t1 0.5 --dt 0.01 --seed 3"

@@ -14,21 +14,14 @@ from ukjax.__main__ import main
 
 from ..helpers import multiplier_motion, null_space_motion
 
-CACHE_SETTINGS = (
-    "jax_compilation_cache_dir",
-    "jax_persistent_cache_min_compile_time_secs",
-    "jax_persistent_cache_min_entry_size_bytes",
-)
-
 
 @pytest.fixture
 def check_run(tmp_path, monkeypatch, capsys):
     """Return a function that runs a system over the time span of its source by ``ukjax run NAME --json``.
 
     Modules that simulate a system call it with their number of samples, so that the compiled program is shared;
-    ``test_gallery`` runs the other systems. Settings that the command changes are restored.
+    ``test_gallery`` runs the other systems.
     """
-    before = {name: getattr(jax.config, name) for name in CACHE_SETTINGS}
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setenv("EQX_ON_ERROR", "raise")
 
@@ -38,9 +31,7 @@ def check_run(tmp_path, monkeypatch, capsys):
         with np.load(file) as arrays:
             check(name, json.loads(capsys.readouterr().out), dict(arrays))
 
-    yield run
-    for name, value in before.items():
-        jax.config.update(name, value)
+    return run
 
 
 def check(name, report, motion):

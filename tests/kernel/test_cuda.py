@@ -70,7 +70,7 @@ REGISTERED = []
 @pytest.fixture
 def by_threads(monkeypatch):
     """A function. After its call, kernels on the CPU run the code of GPU threads."""
-    target = lowering.Target("cpu", lowering.MAX_OPERATIONS, register_on_host, lambda *_: None)
+    target = lowering.Target("cpu", lowering.MAX_OPERATIONS, register_on_host, lambda *_: None, is_stored=False)
 
     def change():
         monkeypatch.setattr(lowering, "CPU", target)

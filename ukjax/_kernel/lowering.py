@@ -59,19 +59,22 @@ class Target(NamedTuple):
     register_complete
         Registers the kernel for rare cases, whose program ``make()`` returns, beside the kernel ``name``; None if such
         members are computed by JAX.
+    is_stored
+        Whether kernels are stored on disk for later processes.
     """
 
     platform: str
     max_operations: int
     register: Callable[[Program, Sequence[Buffer], Sequence[Buffer]], str]
     register_complete: Callable[..., str | None]
+    is_stored: bool
 
 
 def _complete_on_cpu(name, jaxpr, ins, outs, make):
     return register_deferred(name, jaxpr, lambda: handler_address(make(), ins, outs))
 
 
-CPU = Target("cpu", MAX_OPERATIONS, register_kernel, _complete_on_cpu)
+CPU = Target("cpu", MAX_OPERATIONS, register_kernel, _complete_on_cpu, is_stored=True)
 
 
 @functools.cache
@@ -79,7 +82,7 @@ def _cuda():
     """The target for GPUs of NVIDIA, imported where such a program is lowered."""
     from .cuda import launch
 
-    return Target("cuda", MAX_OPERATIONS_ON_GPU, launch.register_kernel, launch.register_complete)
+    return Target("cuda", MAX_OPERATIONS_ON_GPU, launch.register_kernel, launch.register_complete, is_stored=False)
 
 
 def kernels_available() -> bool:
@@ -172,7 +175,7 @@ def build_kernel(jaxpr: ClosedJaxpr, mapped: tuple[bool, ...], max_operations: i
 
     With JAX's compilation cache, a kernel that an earlier process compiled is loaded from disk.
     """
-    stored_name = stored.name_of(jaxpr, mapped, max_operations) if target.platform == "cpu" else None
+    stored_name = stored.name_of(jaxpr, mapped, max_operations) if target.is_stored else None
     if stored_name is not None and (found := stored.load(stored_name)) is not None:
         kernel, has_complete = found
         complete = _with_all_branches(kernel.name, jaxpr, mapped, target) if has_complete else None
