@@ -111,7 +111,7 @@ def as_numpy(name: str, value: Any, what: str = "numbers") -> np.ndarray:
 
 def check_finite(name: str, value: Array | np.ndarray) -> None:
     """Raise ``InputError`` if a concrete ``value`` has NaN or infinite entries."""
-    if is_concrete(value) and not np.all(np.isfinite(value)):
+    if not is_traced(value) and not np.isfinite(value).all():
         x = np.asarray(value)
         at = tuple(int(i) for i in np.argwhere(~np.isfinite(x))[0])
         where = f"{name}{list(at)} = {x[at]}" if at else f"{x}"

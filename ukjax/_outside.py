@@ -107,16 +107,11 @@ def external_values_in(tree: Any) -> tuple[Hashable, ...]:
 
 def external_values_of_structure(structure: Any) -> tuple[Hashable, ...]:
     """Return the external values of the methods of a pytree's classes, and of the functions in its static fields."""
-    return external_values(*_code_in(structure))
+    return external_values(*code_in(structure))
 
 
-def has_outside_code(structure: Any) -> bool:
-    """Whether a pytree has classes or functions in static fields that are not part of a library."""
-    return bool(_code_in(structure))
-
-
-def _code_in(structure):
-    """The classes of a pytree that are not part of a library, and the values of its static fields that may be
+def code_in(structure: Any) -> tuple[Any, ...]:
+    """Return the classes of a pytree that are not part of a library, and the values of its static fields that may be
     called."""
     try:
         return _searched(structure)
@@ -182,7 +177,7 @@ def _parts(name, thing) -> list[tuple[str, Any]] | None:
         return None
     if isinstance(thing, eqx.Module):
         leaves, structure = jax.tree.flatten(thing)
-        return [(name, x) for x in (*leaves, *_code_in(structure))]
+        return [(name, x) for x in (*leaves, *code_in(structure))]
     wrapped = getattr(thing, "__wrapped__", None) if callable(thing) else None
     return [] if wrapped is None else [("", wrapped)]
 

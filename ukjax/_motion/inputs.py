@@ -98,7 +98,7 @@ def with_numbers_as_leaves(model: Any, *sizes: tuple[int, ...]) -> Any:
 def split_model(model: Any, *sizes: tuple[int, ...]) -> tuple[Static, list[Any]]:
     """``with_numbers_as_leaves``, split into its static part and its arrays."""
     static, arrays = split(model)
-    if any(type(x) is float or contains_tracer(x) for x in static.values):
+    if static.has_floats or any(map(contains_tracer, static.functions)):
         return split(with_numbers_as_leaves(model, *sizes))
     return static, arrays
 

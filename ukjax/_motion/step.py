@@ -15,7 +15,7 @@ from .._errors import InputError
 from .._jaxpr.tracing import is_concrete, is_eager, without_derivatives
 from .._kernel import per_member
 from .._precision import Numbers, in_precision
-from .._run.compile import jit
+from .._run.compile import cached, jit
 from .._solve import AbstractMethod, choose
 from .._system import AbstractSystem, Driven, kinematic_map_of, nonsmooth_of
 from .._terms import Terms
@@ -219,14 +219,14 @@ def step(
     options = RUNGE_KUTTA4 if solver is None else Tableau.of(solver), projection, steps
     static, arrays = split_model(model, state.q.shape[-1:], state.v.shape[-1:])
     choice = choice_of_rows(static, full_method, projection, u is not None)
-    integrate = lambda method: _integrate(static, arrays, state, dt, u, method, *options)
+    integrate = lambda method: _program(static, method, *options)(arrays, state, dt, u)
     first_method = choice.method
     with hint_if_batched_model(model, state.q):
         result, beyond = integrate(first_method)
     if not first_method.has_fallback:
         return result
     if not is_concrete(beyond):
-        repeat = lambda: eqx.filter(integrate(full_method)[0], eqx.is_array)
+        repeat = lambda: integrate(full_method)[0]
         return jax.lax.cond(jnp.any(beyond), repeat, lambda: result)
     next_method = first_method
     for last in (False, False, True):
@@ -249,10 +249,15 @@ def _without_task(model: AbstractSystem) -> Driven:
     return Driven(model, jnp.zeros(0))
 
 
-@jit
-def _integrate(static, arrays, state, dt, u, method, tableau, projection, steps):
+def _program(static, *options):
+    """The compiled function ``_integrate`` of (arrays, state, dt, u), for a model with this static part."""
+    integrate = lambda arrays, state, dt, u: _integrate(static.join(arrays), state, dt, u, *options)
+    return cached((_integrate, static, *options), integrate)
+
+
+def _integrate(model, state, dt, u, method, tableau, projection, steps):
     """The state after all steps, and whether the method was not applicable in one of them."""
-    model, q, v, t = canonicalise(static.join(arrays), state.q, state.v, state.t)
+    model, q, v, t = canonicalise(model, state.q, state.v, state.t)
     scale, held, dt, u = in_precision((state.scale, state.held, dt, u), q.dtype)
     h = dt / steps
 

@@ -24,7 +24,7 @@ import numpy as np
 
 from .._flatten import Flat, flat_of, is_flattened_once, remembered_by
 from .._jaxpr.tracing import is_traced, is_tracing, settings_number
-from .._outside import external_values, external_values_of_structure, has_outside_code
+from .._outside import code_in, external_values
 
 MAX_PROGRAMS = 512
 MIN_PROGRAMS = 64
@@ -121,8 +121,11 @@ class Program:
 
 
 def cached(key: Hashable, function: Callable) -> Callable:
-    """Return ``jax.jit(function)`` of arrays, stored in the same cache. Equal keys must stand for equal functions."""
-    return _cached(key, lambda: jax.jit(function))
+    """Return ``jax.jit(function)`` of pytrees of arrays, stored in the same cache.
+
+    Equal keys must stand for equal functions.
+    """
+    return _cached(key, lambda: jax.jit(_promoting(function)))
 
 
 class cached_unless_tracing(functools.cached_property):
@@ -153,6 +156,7 @@ class LRUCache:
         self.lock = threading.Lock()
 
     def of(self, key: Hashable, make: Callable[[], Any]) -> Any:
+        key = _HashedOnce(key)
         with self.lock:
             if key not in self.values:
                 self.values[key] = make()
@@ -166,8 +170,22 @@ _programs: OrderedDict[Hashable, Callable] = OrderedDict()
 _lock, _compiling = threading.Lock(), threading.RLock()
 
 
+class _HashedOnce:
+    """A key whose hash is computed once: that of a solver takes longer than the search in a dictionary."""
+
+    def __init__(self, key: Hashable):
+        self.key, self.hash = key, hash(key)
+
+    def __hash__(self):
+        return self.hash
+
+    def __eq__(self, other):
+        return self.key == other.key
+
+
 def _cached(key: Hashable, make: Callable[[], Any] | None = None) -> Any:
     """Return the program of ``key``, made by ``make()`` at the first use; None without ``make``."""
+    key = _HashedOnce(key)
     with _lock:
         if key not in _programs:
             if make is None:
@@ -214,25 +232,34 @@ def _maps():
 
 
 def _cache_key(x):
-    """Return a cache key of a static value.
-
-    1, 1.0 and True are equal, and so are 0.0 and −0.0, but their programs differ. The key of a function contains the
-    numbers that it reads from outside, since they may have changed.
-    """
-    if isinstance(x, complex | float):
-        return type(x), repr(x)
-    return (type(x), x, external_values(x)) if callable(x) and not isinstance(x, type) else (type(x), x)
+    """Return a cache key of a static value: 1, 1.0 and True are equal, and so are 0.0 and −0.0, but their programs
+    differ."""
+    return (type(x), repr(x)) if isinstance(x, complex | float) else (type(x), x)
 
 
 class Static:
     """A pytree whose arrays are replaced by ``ARRAY`` in ``values``, and each ``FlattenedOnce`` within it by its own
-    ``Static``. It is itself a pytree without leaves."""
+    ``Static``. It is itself a pytree without leaves.
+
+    Its key contains the numbers that its functions read from outside, since they may have changed.
+    """
 
     def __init__(self, tree: Any, values: Sequence[Any]):
         self.tree, self.values = tree, values
         self.count = sum(x.count if isinstance(x, Static) else x is ARRAY for x in values)
+        self.functions = [x for x in values if x is not ARRAY and callable(x) and not isinstance(x, type)]
+        self.has_floats = any(type(x) is float for x in values)
+        self._methods = code_in(tree)
         keys = [x if x is ARRAY or x is None else _cache_key(x) for x in values]
-        self.key = tree, external_values_of_structure(tree), *keys
+        self.key = tree, self._outside(), *keys
+
+    def _outside(self):
+        return external_values(*self._methods), *map(external_values, self.functions)
+
+    def current(self) -> "Static":
+        """Return this object, or a new one if the numbers that its functions read from outside have changed."""
+        has_code = self._methods or self.functions
+        return Static(self.tree, self.values) if has_code and self._outside() != self.key[1] else self
 
     @functools.cached_property
     def _hash(self):
@@ -243,12 +270,6 @@ class Static:
 
     def __eq__(self, other):
         return self is other or isinstance(other, Static) and self.key == other.key
-
-    @functools.cached_property
-    def has_outside_code(self) -> bool:
-        """Whether the key depends on values that functions read from outside, which may change."""
-        is_function = lambda x: x is not ARRAY and callable(x) and not isinstance(x, type)
-        return any(map(is_function, self.values)) or has_outside_code(self.tree)
 
     def is_hashable(self) -> bool:
         try:
@@ -273,7 +294,7 @@ def split(values: Any) -> tuple[Static, list[Any]]:
     if is_flattened_once(values):
         flat = flat_of(values)
         static, arrays = flat.ask(_split_flat)
-        return Static(flat.tree, static.values) if static.has_outside_code else static, arrays
+        return static.current(), arrays
     leaves, tree = jax.tree.flatten(values, is_leaf=is_flattened_once)
     arrays, static = [], []
     for x in leaves:
@@ -324,10 +345,20 @@ def _jitted(function, static, options):
 
     @functools.wraps(function)
     def of_arrays(*arrays):
-        with standard_promotion():
-            return split(function(*static.join(arrays)))
+        return split(function(*static.join(arrays)))
 
-    return jax.jit(of_arrays, compiler_options=options or None)
+    return jax.jit(_promoting(of_arrays), compiler_options=options or None)
+
+
+def _promoting(function):
+    """Return ``function`` with NumPy's promotion of shapes and types."""
+
+    @functools.wraps(function)
+    def promoting(*arguments):
+        with standard_promotion():
+            return function(*arguments)
+
+    return promoting
 
 
 @contextlib.contextmanager
