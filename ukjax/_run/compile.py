@@ -26,7 +26,7 @@ from .._flatten import Flat, flat_of, is_flattened_once, remembered_by
 from .._jaxpr.tracing import is_traced, is_tracing, settings_number
 from .._outside import code_in, external_values
 
-MAX_PROGRAMS = 512
+MAX_PROGRAMS = 256
 MIN_PROGRAMS = 64
 """Number of programs that are kept even if the process has too many memory maps. The maps may belong to programs of the
 user, and without any cached program ``simulate`` would compile in every call."""

@@ -10,9 +10,9 @@ from jaxtyping import Array, Float
 from ..._check import as_array, as_number, check_finite, kind_of
 from ..._check_terms import check_terms
 from ..._errors import InputError
-from ..._jaxpr.tracing import is_eager, without_derivatives
+from ..._jaxpr.tracing import is_concrete, is_eager, is_tracing, without_derivatives
 from ..._precision import Numbers
-from ..._run.compile import jit_unoptimised
+from ..._run.compile import jit, jit_unoptimised
 from ..._solve import AbstractMethod, choose
 from ..._system import AbstractSystem, dynamics_of
 from ..._terms import Terms
@@ -101,8 +101,10 @@ def project_state(
     ``is_near`` is False if the start is known to be far from the constraints; then Newton's method is not compiled.
     """
     model, q0, v0, t = canonicalise(model, q0, v0, t)
+    if not is_concrete(without_derivatives((model, t, q0, v0))) and not is_tracing():
+        return _as_one_program(model, t, q0, v0, method, is_near)  # mapped: else each operation would be compiled alone
     check_kinematic_map(model, q0, v0)
-    method, is_concrete = with_sparsity(choose(method), model, t, q0, v0), is_eager(model, t, q0, v0)
+    method, eager = with_sparsity(choose(method), model, t, q0, v0), is_eager(model, t, q0, v0)
     inputs: Any = model, t, q0, v0
     constants = without_derivatives(inputs)  # concrete within jax.grad, too
     scale = scales(*(constants if is_eager(constants) else inputs))
@@ -115,18 +117,21 @@ def project_state(
             _raise_not_found(
                 without_derivatives((model, t, q0, v0)), method, solution, point_of(constants[0], solution.q)
             )
-        if is_concrete:
+        if eager:
             return point_of(chart, solution.q), solution.v
         x, v, needs_fallback = with_derivatives(chart, t, x0, v0, solution.q, solution.v, solution.levels)
         if not without_derivatives(needs_fallback):
             return point_of(chart, x), v
-    if is_concrete:  # before the search is compiled
+    if eager:  # before the search is compiled
         check_terms(_masses(model, t, q0, v0), f" at t = {float(t):g} s")
     x, v, reached, (last_x, last_v) = _project_by_search(chart, t, x0, v0, sizes, method)
-    if is_concrete and not reached:
+    if eager and not reached:
         check_model(model, t, q0, v0, method)
         raise InputError(_not_found_text(t, q0, worst_row(model, t, point_of(chart, last_x), last_v, scale)))
     return point_of(chart, x), v
+
+
+_as_one_program = jit(project_state)
 
 
 def _solve_eagerly(fast_path, inputs, scale, is_near):

@@ -7,15 +7,25 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from ..._jaxpr.tracing import without_derivatives
-from ..._solve import AbstractMethod, coordinate_scale, row_scale, solve
+from ..._kernel import per_member
+from ..._solve import AbstractMethod, coordinate_scale, inverse_cholesky, row_scale, solve
 from ..._system import AbstractSystem, mass_of
+from ..stepper.limits import MAX_SIZE_OF_SINGLE_KERNEL
 from ..stepper.scaling import Scale
 from .newton import MAX_ITERATIONS, Sizes
 from .optimality import Conditions, exact_step, fixed, with_slope
 
+DAMPING_FACTOR = 8.0
+"""Factor by which the damping of the Levenberg–Marquardt method changes after each step."""
+
 
 def project_by_search(system: AbstractSystem, t: Array, q0: Array, v0: Array, scale: Scale, method: AbstractMethod):
     """The nearest point, NaN if it is not found; whether it was found; and the last iterate (q, v)."""
+    small = q0.size <= MAX_SIZE_OF_SINGLE_KERNEL  # then a kernel takes less time to compile
+    return (per_member(_project) if small else _project)(system, t, q0, v0, scale, method)
+
+
+def _project(system, t, q0, v0, scale, method):
     sizes = Sizes.of_positions(system, t, q0, scale)
     q, found_q, last_q = _nearest(
         lambda q: system.position_residual(t, q), q0, mass_of(system, t, q0, v0), sizes, method
@@ -93,19 +103,32 @@ def _iterate(residual, x0, M, sizes, method):
 
 
 def _least_squares(residual, x0, M, sizes):
-    """A point near the constraints, by the Levenberg–Marquardt method, which is robust to nearly redundant rows."""
-    import optimistix as optx  # slow import, rarely needed
+    """A point near the constraints, by the Levenberg–Marquardt method, which is robust to nearly redundant rows.
 
+    The step of the scaled residual r with the slope J is −Jᵀ (J Jᵀ + μ I)⁻¹ r. The damping μ decreases after a step
+    that shortens r, and increases after any other, which is not taken.
+    """
     unit = coordinate_scale(M)
     unit = unit * jnp.max(sizes.x / unit)
     row_unit = row_scale(jax.jacfwd(residual)(x0), unit)
     row_unit = jnp.where(row_unit > 0, row_unit, 1)
     tolerance = float(jnp.finfo(x0.dtype).eps) ** 0.7
-    solution = optx.least_squares(
-        lambda y, _: row_unit * residual(x0 + unit * y),
-        optx.LevenbergMarquardt(rtol=tolerance, atol=tolerance),
-        jnp.zeros_like(x0),
-        max_steps=MAX_ITERATIONS,
-        throw=False,
-    )
-    return x0 + unit * solution.value
+    scaled_residual = lambda y: row_unit * residual(x0 + unit * y)
+    one = jnp.ones((), x0.dtype)
+
+    def step(state):
+        y, damping, _, k = state
+        r, J = scaled_residual(y), jax.jacfwd(scaled_residual)(y)
+        L_inverse = inverse_cholesky(J @ J.T + damping * jnp.eye(r.size, dtype=r.dtype))
+        change = -J.T @ (L_inverse.T @ (L_inverse @ r))
+        is_shorter = jnp.sum(scaled_residual(y + change) ** 2) < jnp.sum(r**2)  # False for NaN
+        damping = jnp.where(is_shorter, jnp.maximum(damping / DAMPING_FACTOR, tolerance), damping * DAMPING_FACTOR)
+        return jnp.where(is_shorter, y + change, y), damping, jnp.max(jnp.abs(change)), k + 1
+
+    def is_running(state):
+        y, damping, change, k = state
+        is_moving = ~(change <= tolerance * (1 + jnp.max(jnp.abs(y))))  # True for NaN
+        return is_moving & (damping < 1 / tolerance) & (k < MAX_ITERATIONS)
+
+    y, *_ = jax.lax.while_loop(is_running, step, (jnp.zeros_like(x0), one, jnp.inf * one, 0))
+    return x0 + unit * y

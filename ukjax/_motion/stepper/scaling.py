@@ -17,7 +17,7 @@ from ..._errors import InputError
 from ..._jaxpr.dependence import evaluated
 from ..._jaxpr.index_check import check_indices
 from ..._jaxpr.sizes import sizes, sizes_in
-from ..._jaxpr.tracing import is_eager, without_derivatives
+from ..._jaxpr.tracing import is_concrete, is_tracing, without_derivatives
 from ..._kernel.if_repeated import jit_if_repeated
 from ..._kinematic_map import speeds, turning
 from ..._run.compile import standard_promotion
@@ -223,8 +223,9 @@ def scales(
     Raises ``InputError`` as ``scale_of`` does, and if the model reads beyond the end of an array.
     """
     model, t, q, v, span = without_derivatives((model, t, q, v, span))
-    if not is_eager(model, t, q, v, span):
-        return _scales_of(model, t, q, v, span, True, method)
+    if not is_concrete(model, t, q, v, span) or is_tracing():
+        of_one_program = _scales_of if is_tracing() else _scales  # mapped: else each operation would be compiled alone
+        return of_one_program(model, t, q, v, span, True, method)
     # The derivatives of constraints are compiled only for starts at rest at the origin.
     at_rest = np.all(np.abs(np.asarray(q)) < _tiny(q.dtype), axis=-1) & ~np.any(np.asarray(v), axis=-1)
     of_accelerations = isinstance(model, AbstractSystem) and any(c.level == "acceleration" for c in model.constraints)
