@@ -15,7 +15,7 @@ from .._errors import InputError
 from .._jaxpr.tracing import is_concrete, is_eager, without_derivatives
 from .._kernel import per_member
 from .._precision import Numbers, in_precision
-from .._run.compile import cached, jit
+from .._run.compile import cached, jit, split
 from .._solve import AbstractMethod, choose
 from .._system import AbstractSystem, Driven, kinematic_map_of, nonsmooth_of
 from .._terms import Terms
@@ -219,14 +219,14 @@ def step(
     options = RUNGE_KUTTA4 if solver is None else Tableau.of(solver), projection, steps
     static, arrays = split_model(model, state.q.shape[-1:], state.v.shape[-1:])
     choice = choice_of_rows(static, full_method, projection, u is not None)
-    integrate = lambda method: _program(static, method, *options)(arrays, state, dt, u)
+    integrate = lambda structure, numbers: _program(static, structure, *options)(arrays, numbers, state, dt, u)
     first_method = choice.method
     with hint_if_batched_model(model, state.q):
-        result, beyond = integrate(first_method)
+        result, beyond = integrate(*choice.parts)
     if not first_method.has_fallback:
         return result
     if not is_concrete(beyond):
-        repeat = lambda: integrate(full_method)[0]
+        repeat = lambda: integrate(*split(full_method))[0]
         return jax.lax.cond(jnp.any(beyond), repeat, lambda: result)
     next_method = first_method
     for last in (False, False, True):
@@ -239,7 +239,7 @@ def step(
         next_method = (
             full_method if last else method_after(next_method, full_method, plant, q, v, t, int(members[0]), projection)
         )
-        result, beyond = integrate(next_method)
+        result, beyond = integrate(*split(next_method))
     choice.remember(next_method)
     return result
 
@@ -249,10 +249,13 @@ def _without_task(model: AbstractSystem) -> Driven:
     return Driven(model, jnp.zeros(0))
 
 
-def _program(static, *options):
-    """The compiled function ``_integrate`` of (arrays, state, dt, u), for a model with this static part."""
-    integrate = lambda arrays, state, dt, u: _integrate(static.join(arrays), state, dt, u, *options)
-    return cached((_integrate, static, *options), integrate)
+def _program(static, method, *options):
+    """The compiled function ``_integrate``, for a model and a method with these static parts."""
+
+    def integrate(arrays, numbers, state, dt, u):
+        return _integrate(static.join(arrays), state, dt, u, method.join(numbers), *options)
+
+    return cached((_integrate, static, method, *options), integrate)
 
 
 def _integrate(model, state, dt, u, method, tableau, projection, steps):

@@ -10,10 +10,13 @@ from ..._jaxpr.tracing import without_derivatives
 from ..._kernel import per_member
 from ..._solve import AbstractMethod, coordinate_scale, inverse_cholesky, row_scale, solve
 from ..._system import AbstractSystem, mass_of
-from ..stepper.limits import MAX_SIZE_OF_SINGLE_KERNEL
 from ..stepper.scaling import Scale
 from .newton import MAX_ITERATIONS, Sizes
 from .optimality import Conditions, exact_step, fixed, with_slope
+
+MAX_SIZE_OF_SEARCH_KERNEL = 20
+"""Largest number of coordinates plus rows for which the search is compiled as one kernel. For a leg, with 17, a kernel
+takes 20 s of CPU time with tracing, and XLA 33 s; for a Stewart platform, with 43, LLVM takes longer than XLA."""
 
 DAMPING_FACTOR = 8.0
 """Factor by which the damping of the Levenberg–Marquardt method changes after each step."""
@@ -21,7 +24,7 @@ DAMPING_FACTOR = 8.0
 
 def project_by_search(system: AbstractSystem, t: Array, q0: Array, v0: Array, scale: Scale, method: AbstractMethod):
     """The nearest point, NaN if it is not found; whether it was found; and the last iterate (q, v)."""
-    small = q0.size <= MAX_SIZE_OF_SINGLE_KERNEL  # then a kernel takes less time to compile
+    small = q0.size + scale.rows.size <= MAX_SIZE_OF_SEARCH_KERNEL
     return (per_member(_project) if small else _project)(system, t, q0, v0, scale, method)
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ..._run.compile import LRUCache, Static
+from ..._run.compile import LRUCache, Static, split
 from ..._solve import AbstractMethod, FastPath
 from ..._system import AbstractSystem
 from ..problem import Problem
@@ -38,6 +38,16 @@ class RowChoice:
 
     method: AbstractMethod | MethodPerLevel
     is_chosen: bool = False
+
+    @property
+    def parts(self) -> tuple[Static, list[Any]]:
+        """The static part of the method and its arrays. They are kept, because steps need them often."""
+        if self._parts is None or self._parts[0] is not self.method:
+            self._parts = self.method, split(self.method)
+        return self._parts[1]
+
+    def __post_init__(self):
+        self._parts: Any = None
 
     @classmethod
     def of(cls, requested: AbstractMethod) -> "RowChoice":
