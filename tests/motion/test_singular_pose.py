@@ -219,3 +219,26 @@ def test_derivative_with_step_that_ends_on_flat_pose_is_error():
 
     with pytest.raises(ValueError, match="the derivative of a motion through a singular pose"):
         jax.grad(last)(SPEED)
+
+
+def test_event_and_derivative_behind_flat_pose_match_closed_form():
+    """Fixed steps that do not end on the pose pass it, with an event behind it and with derivatives.
+
+    With T(s, a) the time from the start to the angle a at the initial speed s, the derivative of a at a constant time
+    is −(∂T/∂s) ȧ.
+    """
+    tilt, last_angle = 0.4, BEFORE + 2.9
+    begin, last, change = tilt + BEFORE, time_from(BEFORE, last_angle), 1e-4
+    rate = lambda a, s=SPEED: np.sqrt(s**2 + PULL * (np.sin(BEFORE) - np.sin(a)))
+    time = lambda s: quad(lambda a: 1 / rate(a, s), BEFORE, last_angle, epsabs=1e-14)[0]
+    of_time = (time(SPEED + change) - time(SPEED - change)) / (2 * change)
+
+    motion = swing(tilt, [0.0, 2 * last], dt=0.01, event=lambda t, q, v: q[0] - tilt - last_angle)
+    assert bool(motion.met_event)
+    np.testing.assert_allclose(motion.last[0], last, rtol=1e-9)
+
+    def last_position(speed):
+        start = jnp.stack([speed, 0 * speed, speed])
+        return uk.simulate(parallelogram(tilt), [begin, tilt, begin], start, [0.0, last], dt=0.01).q[-1, 0]
+
+    np.testing.assert_allclose(jax.grad(last_position)(SPEED), -of_time * rate(last_angle), rtol=1e-7)
