@@ -207,7 +207,8 @@ def simulate(
     Steps end on every sample. The event is evaluated along a cubic polynomial of each step, at 64 points or more of an
     adaptive step, 16 or more of a fixed step, 1024 or more of the whole motion, and at each minimum that the signs of
     its slope show between two points. Two crossings between two points are missed if the slopes at both points do not
-    show the minimum. Then use more samples.
+    show the minimum. Then use more samples. A motion with adaptive steps that comes to a singular pose is integrated
+    again without the event, and the event is evaluated at 1024 points or more; ``plan.notes`` says so.
 
     The above is for one event that ends the motion. Several events, events with a ``reset`` or ``ends=False``, and
     events of systems with contacts are searched together, with explicit Runge–Kutta solvers: at 8 points or more of a
