@@ -2,6 +2,7 @@
 jit."""
 
 import inspect
+import math
 import operator
 import os
 from collections.abc import Callable, Iterable
@@ -50,38 +51,40 @@ def kind_of(value: Any) -> str:
 # --- numbers --------------------------------------------------------------------------------------------------------
 
 
-def as_numbers(name: str, value: Any, **limits: float | int) -> Array:
+def as_numbers(name: str, value: Any, infinite: bool = False, **limits: float | int) -> Array:
     """Convert ``value`` to an array of real numbers.
 
-    Raises ``InputError`` if that is not possible, or if a concrete entry is NaN or outside the ``limits``: ``above``,
-    ``below`` (exclusive), ``least``, ``most`` (inclusive).
+    Raises ``InputError`` if that is not possible, or if a concrete entry is NaN, infinite (unless ``infinite``), or
+    outside the ``limits``: ``above``, ``below`` (exclusive), ``least``, ``most`` (inclusive).
     """
-    if type(value) is float and _within_limits(value, limits):
+    if type(value) is float and math.isfinite(value) and _within_limits(value, limits):
         return as_float(value)  # fast path: systems make their constraints anew on each access
     array = as_array(name, value)
-    if limits and is_concrete(array):
-        _check_limits(name, np.asarray(array), limits, "numbers" if array.ndim else "a number")
+    if is_concrete(array):
+        _check_values(name, np.asarray(array), limits, "numbers" if array.ndim else "a number", infinite)
     return array
 
 
-def as_number(name: str, value: Any, unit: str = "", **limits: float | int) -> Array:
+def as_number(name: str, value: Any, unit: str = "", infinite: bool = False, **limits: float | int) -> Array:
     """Convert ``value`` to one real number, as ``as_numbers``. ``unit`` is the expected unit, for the message."""
-    value = check_number(name, value, unit, **limits)
+    value = check_number(name, value, unit, infinite, **limits)
     return as_float(value) if type(value) in (int, float) else value
 
 
-def check_number(name: str, value: Any, unit: str = "", **limits: float | int) -> Any:
+def check_number(name: str, value: Any, unit: str = "", infinite: bool = False, **limits: float | int) -> Any:
     """Check ``value`` as ``as_number`` does. A Python number is returned as it is, anything else as an array."""
     expected = f"one number{f' [{unit}]' if unit else ''}"
     if type(value) in (int, float):  # fast path: this runs in every step
-        if not _within_limits(value, limits):
+        if limits and not _within_limits(value, limits):
             raise InputError(f"{name} must be {expected}{_limits_in_words(limits)}, got {value!r}")
+        if type(value) is float and not infinite:
+            check_finite(name, value)
         return value
     array = as_array(name, value, expected)
     if array.ndim:
         raise InputError(f"{name} must be {expected}{_limits_in_words(limits)}, got shape {array.shape}")
     if is_concrete(array):
-        _check_limits(name, np.asarray(array), limits, expected)
+        _check_values(name, np.asarray(array), limits, expected, infinite)
     return array
 
 
@@ -109,7 +112,7 @@ def as_numpy(name: str, value: Any, what: str = "numbers") -> np.ndarray:
     return np.asarray(value, float)
 
 
-def check_finite(name: str, value: Array | np.ndarray) -> None:
+def check_finite(name: str, value: Array | np.ndarray | float | int) -> None:
     """Raise ``InputError`` if a concrete ``value`` has NaN or infinite entries."""
     if not is_traced(value) and not np.isfinite(value).all():
         x = np.asarray(value)
@@ -172,9 +175,11 @@ def check_word(name: str, value: Any, words: Iterable[str]) -> None:
         raise InputError(f"{name} must be {listed}, got {repr_of(value)}{suggestion}")
 
 
-def _check_limits(name, x, limits, what):
-    if not np.all(_within_limits(x, limits)):
+def _check_values(name, x, limits, what, infinite):
+    if limits and not np.all(_within_limits(x, limits)):
         raise InputError(f"{name} must be {what}{_limits_in_words(limits)}, got {repr_of(x if x.ndim else x[()])}")
+    if not infinite:
+        check_finite(name, x)
 
 
 LIMITS = {"above": operator.gt, "least": operator.ge, "below": operator.lt, "most": operator.le}

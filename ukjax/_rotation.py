@@ -6,7 +6,7 @@ from typing import Any
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ._check import as_numbers, check_finite
+from ._check import as_numbers
 from ._errors import InputError
 
 
@@ -15,7 +15,6 @@ def as_vector(name: str, given: Any) -> Float[Array, " 3"]:
     value = as_numbers(name, given)
     if value.shape != (3,):
         raise InputError(f"{name} must be three numbers (x, y, z), got shape {value.shape}")
-    check_finite(name, value)
     return value
 
 

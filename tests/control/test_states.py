@@ -337,3 +337,15 @@ def test_bad_input_raises():
         pid(kp=[1.0, 2.0], ki=[1.0, 2.0, 3.0])
     with pytest.raises(uk.InputError, match="states must name 2 states, one per entry of initial, got 1"):
         DynamicFeedback(jnp.eye(1), lambda t, q, v, s: s[:1], lambda t, q, v, s: -s, [0.0, 0.0], states=[("a", "")])
+
+
+def test_one_number_of_actuators_is_for_each_input_of_constant_columns():
+    fall = uk.MassForce(np.eye(2), [0.0, -9.81])
+    law = uk.control.Feedback(np.eye(2), lambda t, q, v: -q)
+    integral = lambda kp: uk.control.PID(np.eye(2), lambda t, q: q, kp=kp)
+    move = lambda control: uk.simulate(uk.System(fall, control=control), [1.0, 2.0], [0.0, 0.0], [0.0, 0.1], dt=0.05)
+    for one, each in (
+        (uk.control.LowPass(law, 0.1), uk.control.LowPass(law, [0.1, 0.1])),
+        (integral(2.0), integral([2.0, 2.0])),
+    ):
+        np.testing.assert_array_equal(move(one).v, move(each).v)

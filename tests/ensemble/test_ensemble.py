@@ -359,6 +359,19 @@ def falling_balls(restitution=0.8, **given):
     return uk.ensemble(model, {"q1": HEIGHTS}, event=[floor, apex], **how)
 
 
+def test_start_on_surface_of_event_is_result_of_its_member_alone():
+    model, heights = uk.System(uk.MassForce(jnp.eye(1), jnp.array([-9.81]))), np.array([0.0, 2.0, 6.0])
+    floor = uk.Event(lambda t, q, v: q[0], "falling")
+    found = uk.ensemble(model, {"q1": heights}, q0=[0.0], v0=[-1.0], ts=[0.0, 0.8], dt=0.1, keep="end", event=floor)
+    assert found.reason.tolist() == [
+        "started on its event and did not come away from it",
+        "ended where its event crossed zero",
+        "reached its last time",
+    ]
+    fall = (np.sqrt(1 + 2 * 9.81 * heights[1]) - 1) / 9.81
+    np.testing.assert_allclose(found.last_t, [0.0, fall, 0.8], rtol=1e-12)
+
+
 def test_impacts_are_counted_for_each_member():
     floor = uk.Unilateral(lambda t, q: q[0], restitution=0.8)
     model = uk.System(uk.MassForce(jnp.eye(1), jnp.array([-9.81])), floor)

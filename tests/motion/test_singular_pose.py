@@ -219,3 +219,65 @@ def test_derivative_with_step_that_ends_on_flat_pose_is_error():
 
     with pytest.raises(ValueError, match="the derivative of a motion through a singular pose"):
         jax.grad(last)(SPEED)
+
+
+@pytest.mark.slow
+def test_event_and_derivative_behind_flat_pose_match_closed_form():
+    """Fixed steps that do not end on the pose pass it, with an event behind it and with derivatives.
+
+    With T(s, a) the time from the start to the angle a at the initial speed s, the derivative of a at a constant time
+    is −(∂T/∂s) ȧ.
+    """
+    tilt, last_angle = 0.4, BEFORE + 2.9
+    begin, last, change = tilt + BEFORE, time_from(BEFORE, last_angle), 1e-4
+    rate = lambda a, s=SPEED: np.sqrt(s**2 + PULL * (np.sin(BEFORE) - np.sin(a)))
+    time = lambda s: quad(lambda a: 1 / rate(a, s), BEFORE, last_angle, epsabs=1e-14)[0]
+    of_time = (time(SPEED + change) - time(SPEED - change)) / (2 * change)
+
+    motion = swing(tilt, [0.0, 2 * last], dt=0.01, event=lambda t, q, v: q[0] - tilt - last_angle)
+    assert bool(motion.met_event)
+    np.testing.assert_allclose(motion.last[0], last, rtol=1e-9)
+
+    def last_position(speed):
+        start = jnp.stack([speed, 0 * speed, speed])
+        return uk.simulate(parallelogram(tilt), [begin, tilt, begin], start, [0.0, last], dt=0.01).q[-1, 0]
+
+    np.testing.assert_allclose(jax.grad(last_position)(SPEED), -of_time * rate(last_angle), rtol=1e-7)
+
+
+def rises_to(angle):
+    return uk.Event(lambda t, q, v: q[0] - 0.4 - angle, "rising")
+
+
+def check_event(motion, expected, angle):
+    assert motion.reason == "ended where its event crossed zero"
+    np.testing.assert_allclose(motion.t[-1], expected, rtol=1e-9)
+    assert motion.t[-1] == motion.last[0] and np.all(np.diff(motion.t) > 0)
+    assert -1e-14 < float(motion.q[-1, 0]) - 0.4 - angle <= 0  # on the near side of zero
+    check_energy(motion, 0.4)
+
+
+@pytest.mark.slow
+def test_event_behind_sample_on_flat_pose_matches_closed_form():
+    motion = swing(0.4, np.linspace(0, 4 * TO_FLAT, 101), event=rises_to(np.pi + 1))
+    check_event(motion, time_from(BEFORE, np.pi + 1), np.pi + 1)
+    np.testing.assert_allclose(passed(motion), [TO_FLAT], rtol=1e-6)
+
+
+def test_event_behind_start_on_flat_pose_matches_closed_form():
+    begin = 0.4 + np.pi
+    start = [begin, 0.4, begin], [SPEED, 0.0, SPEED]
+    motion = uk.simulate(parallelogram(0.4), *start, [0.0, 1.0], event=rises_to(np.pi + 1))
+    check_event(motion, time_from(np.pi, np.pi + 1), np.pi + 1)
+
+
+@pytest.mark.slow
+def test_event_on_sample_of_batch_behind_flat_pose():
+    """The second member is four times slower and does not come to the pose."""
+    system, q, v = four_bar((2, 1, 4, 3))
+    event = lambda t, q, v: t - 2.25
+    motion = uk.simulate(system, jnp.stack([q, q]), jnp.stack([v, v / 4]), TS[:51], event=event)
+    np.testing.assert_allclose(motion.last[0], 2.25, rtol=0, atol=1e-14)
+    alone = uk.simulate(system, q, v, TS[:51])
+    np.testing.assert_allclose(motion.q[0, :46], alone.q[:46], rtol=0, atol=1e-8)
+    assert np.all(np.isnan(motion.q[0, 46:51])) and np.isfinite(motion.q[0, 51]).all()

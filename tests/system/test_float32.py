@@ -37,3 +37,42 @@ def test_float32_terms_give_float32_motion_with_float64_enabled():
     M, A = jnp.eye(3, dtype=jnp.float32), jnp.ones((1, 3), jnp.float32)
     motion = uk.constrained_motion(uk.Terms(M, M[0], A, A[:, 0]))
     assert motion.acceleration.dtype == motion.inconsistency.dtype == jnp.float32
+
+
+def test_mechanism_of_float32_arrays_moves_in_float32():
+    """Constants of joints, contacts and flexible bodies do not widen the motion."""
+    import jax
+    import jax.numpy as jnp
+    import numpy as np
+
+    import ukjax as uk
+    from ukjax import contacts, joints
+    from ukjax._precision import in_precision
+
+    tree = {
+        "revolute": joints.Revolute("ground", "b1", axis="y", stiffness=1.0, damping=1.0, armature=1.0, friction=0.1),
+        "screw": joints.Screw("b1", "b2", axis=(0.0, 0.6, 0.8), lead=0.1),
+        "spherical": joints.Spherical("b2", "b3", stiffness=1.0, friction=0.1),
+        "free": joints.Free("ground", "b4"),
+        "beam": joints.Revolute("b4", "beam"),
+        "surface": joints.PointOnSurface("ground", "b3", surface=lambda t, p: p[2]),
+        "strut": joints.Strut("b4", "b3", stiffness=1.0, at=(1.0, 0.0, 0.0)),
+        "blade": joints.KnifeEdge("ground", "b4"),
+        "closed": joints.Universal("ground", "b2"),
+    }
+    body = uk.Body(1.0, centre=(0.5, 0.0, 0.0), inertia=(0.1, 0.2, 0.2), buoyancy=0.5)
+    bodies = {f"b{i}": body for i in range(1, 5)} | {"beam": uk.FlexibleBody.beam(1.0, 1.0, 10.0, bending="y")}
+    touching = contacts.Contact(contacts.Sphere("b4", radius=0.1), contacts.Plane(), friction=0.5)
+    single = np.dtype(np.float32)
+    model = in_precision(uk.Mechanism(bodies, tree, contacts=[touching]), single)
+    q, v = jnp.ones(model.tree.nq, single), jnp.ones(model.tree.n, single)
+    t = jnp.zeros((), single)
+    rows = lambda t, q, v: model.nonsmooth[0].rows(t, q, v, model.kinematic_map)
+    for function in (model, rows):
+        assert {x.dtype for x in jax.tree.leaves(jax.eval_shape(function, t, q, v))} == {single}
+
+    arm = uk.Mechanism({"arm": body}, {"pivot": joints.Revolute("ground", "arm", axis="y")})
+    exact = uk.simulate(arm, [0.3], [0.0], [0.0, 0.5], dt=0.01)
+    found = uk.simulate(*in_precision((arm, jnp.array([0.3]), jnp.zeros(1)), single), [0.0, 0.5], dt=0.01)
+    assert found.q.dtype == single
+    np.testing.assert_allclose(found.q[-1], exact.q[-1], atol=1e-6)

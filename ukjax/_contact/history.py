@@ -34,7 +34,8 @@ class ContactHistory(eqx.Module):
     impulses
         Impulses of these impacts (256, rows) [N s, or N m s for an angle].
     impacts
-        Number of all impacts. With time stepping it is 0: its impulses combine those of impacts and of contact forces.
+        Number of all impacts; ``missing`` of them are not stored. With time stepping it is 0: its impulses combine
+        those of impacts and of contact forces.
     changes
         Number of all changes of the contact mode, impacts among them.
     grazing
@@ -56,6 +57,11 @@ class ContactHistory(eqx.Module):
         """The contact mode of each sample."""
         return ContactMode(self.closed, self.sticking, self.direction)
 
+    @property
+    def missing(self) -> Int[Array, "*batch"]:
+        """Number of impacts after the last stored one; 0 if all impacts are stored."""
+        return jnp.maximum(self.impacts - self.impact_times.shape[-1], 0)
+
     def at_samples(self, indices: np.ndarray) -> "ContactHistory":
         """The contacts of a single motion at some of its samples."""
         select = lambda x: x[indices]
@@ -67,8 +73,8 @@ class ContactHistory(eqx.Module):
             impacts, changes = (int(np.sum(np.asarray(x))) for x in (self.impacts, self.changes))
         except Exception:
             return object.__repr__(self)
-        stored = self.impact_times.shape[-1]
-        more = f", of which the first {stored} are stored" if stored and np.any(self.impacts > stored) else ""
+        lost = int(np.sum(np.asarray(self.missing)))
+        more = f", of which {lost} are counted only, and not stored" if lost else ""
         return f"ContactHistory({impacts} impacts{more}, {changes} changes of the contact mode)"
 
 

@@ -13,5 +13,6 @@ from .base import Sampling as Sampling
 from .base import actuator_matrix as actuator_matrix
 from .base import as_limits as as_limits
 from .base import constraints_of as constraints_of
+from .base import known_input_count as known_input_count
 from .base import no_task as no_task
 from .base import square_matrix as square_matrix

@@ -11,6 +11,7 @@ from jaxtyping import Array, Bool, Float, Int
 from .._check import as_array, as_numbers, call, kind_of, repr_of
 from .._constraint import AbstractConstraint
 from .._errors import InputError
+from .._functions import Constant
 from .._kinematic_map import KinematicMap
 from .._precision import as_float
 from .._terms import Terms
@@ -121,6 +122,11 @@ class AbstractControl(eqx.Module):
         states = ()
         initial = None
 
+    @property
+    def input_count(self) -> int | None:
+        """Number of inputs, or None if it is not known before B is evaluated."""
+        return known_input_count(self.inputs, self.actuators)
+
     def under(self, kinematic_map: KinematicMap | None) -> "AbstractControl":
         """Return this control for a system whose coordinates move by q̇ = N(q) v = ``kinematic_map(q, v)``."""
         if kinematic_map is None or not self.task:
@@ -148,6 +154,13 @@ class AbstractControl(eqx.Module):
         return None
 
 
+def known_input_count(inputs: tuple[tuple[str, str], ...] | None, actuators: Callable) -> int | None:
+    """Number of the named ``inputs``, or of the columns of a constant B; None if neither is known."""
+    if inputs is not None:
+        return len(inputs)
+    return actuators.value.shape[1] if isinstance(actuators, Constant) and actuators.value.ndim == 2 else None
+
+
 def actuator_matrix(value: Any, v: Float[Array, " n"]) -> Float[Array, "n p"]:
     """Convert B to an array (n, p). Raises ``InputError`` for another shape."""
     B = as_float(as_array("actuators", value, "numbers, B"), v)
@@ -161,7 +174,7 @@ def actuator_matrix(value: Any, v: Float[Array, " n"]) -> Float[Array, "n p"]:
 
 def square_matrix(name: str, value: Any, size: int) -> Float[Array, "k k"]:
     """Return a matrix (size, size) from a number, a diagonal or a matrix. Raises ``InputError`` for another shape."""
-    value = as_array(name, value)
+    value = as_numbers(name, value)
     if value.shape in ((), (size,)):
         return jnp.diag(jnp.broadcast_to(value, (size,)))
     if value.shape != (size, size):
@@ -172,8 +185,8 @@ def square_matrix(name: str, value: Any, size: int) -> Float[Array, "k k"]:
 
 
 def as_limits(value: Any) -> Array | None:
-    """Convert limits on |u| to an array, or None. Raises ``InputError`` unless they are positive numbers."""
-    return None if value is None else as_numbers("limits", value, above=0)
+    """Convert limits on |u| to an array, or None. Raises ``InputError`` unless they are positive, perhaps infinite."""
+    return None if value is None else as_numbers("limits", value, infinite=True, above=0)
 
 
 def constraints_of(name: str, value: Any) -> tuple[AbstractConstraint, ...]:

@@ -7,7 +7,7 @@ import equinox as eqx
 import numpy as np
 from jaxtyping import Bool, Float
 
-from .._check import as_numpy, check_times, repr_of
+from .._check import as_numpy, check_finite, check_times, repr_of
 from .._errors import InputError
 from .._precision import Numbers
 
@@ -113,6 +113,8 @@ class Experiment(eqx.Module):
         if not isinstance(setting, Mapping | None):
             raise InputError(f"setting must be a dictionary, name -> array, got {repr_of(setting)}")
         self.setting = {name: as_numpy(f"setting[{name!r}]", value) for name, value in (setting or {}).items()}
+        for name, value in self.setting.items():
+            check_finite(f"setting[{name!r}]", value)
 
 
 def as_experiments(experiments: Any) -> tuple[Experiment, ...]:

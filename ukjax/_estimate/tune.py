@@ -17,6 +17,7 @@ from .._check import (
     as_array,
     as_integer,
     as_number,
+    as_numbers,
     as_numpy,
     call,
     check_finite,
@@ -154,7 +155,7 @@ def tune(
         check_function("start_of", start_of, "model, q0, v0")
     if not isinstance(settings, Mapping | None):
         raise InputError(f"settings must be a dictionary, name -> array, got {repr_of(settings)}")
-    settings = {name: as_array(f"settings[{name!r}]", value) for name, value in (settings or {}).items()}
+    settings = {name: as_numbers(f"settings[{name!r}]", value) for name, value in (settings or {}).items()}
     starts = _starts(model, q0, v0)
     ts = as_numpy("ts", ts, "times")
     check_times("ts", ts)

@@ -1,6 +1,5 @@
 """The record of a motor on a joint."""
 
-import math
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
@@ -146,7 +145,7 @@ def actuators_of(values: Any, joints: Mapping[str, Any]) -> tuple[Actuator, ...]
 
 def _check_numbers(actuator):
     name = actuator.name
-    as_number(f"gear of actuator {name!r}", actuator.gear, above=-math.inf, below=math.inf)
+    as_number(f"gear of actuator {name!r}", actuator.gear)
     for field in ("limits", "force_limits"):
         value = getattr(actuator, field)
         if value is not None:
@@ -163,4 +162,4 @@ def _check_numbers(actuator):
         if numbers.shape not in shapes or not np.all(np.isfinite(numbers)):
             raise InputError(f"{field} of actuator {name!r} must be {wanted}, got {repr_of(value)}")
     if actuator.speed_limit is not None:
-        as_number(f"speed_limit of actuator {name!r}", actuator.speed_limit, above=0)
+        as_number(f"speed_limit of actuator {name!r}", actuator.speed_limit, infinite=True, above=0)

@@ -18,6 +18,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float
 
 from .._compressed import Seeds
+from .._precision import in_precision
 from .._rotation import cross, skew
 from .._run.compile import traced_once
 from ..joints import AbstractConnection
@@ -87,7 +88,7 @@ class Connections(eqx.Module):
             second = jnp.zeros_like(t), *rates.second(ends)
             derivative = lambda at, rate: jax.jvp(at_joint, at, rate)
             (value, rate), (_, bias) = jax.jvp(derivative, ((t, ends.R, ends.p), first), (first, second))
-            slopes = jax.jacfwd(lambda x: at_joint(t, *ends.displaced(x)))(jnp.zeros(6))
+            slopes = jax.jacfwd(lambda x: at_joint(t, *ends.displaced(x)))(jnp.zeros(6, q.dtype))
             return value, rate, bias, ends.wrenches(slopes)
 
         return self.evaluate(evaluate, t, q, v, seeds)
@@ -106,7 +107,7 @@ class Connections(eqx.Module):
             change = jnp.ones_like(t), *rates.first(ends), rates.alpha, rates.acceleration
             value, bias = jax.jvp(at_joint, (*at, rates.omega, rates.velocity), change)
             with_rates = lambda x: at_joint(*at, rates.omega + x[:3], rates.velocity + x[3:])
-            return value, value, bias, ends.wrenches(jax.jacfwd(with_rates)(jnp.zeros(6)))
+            return value, value, bias, ends.wrenches(jax.jacfwd(with_rates)(jnp.zeros(6, q.dtype)))
 
         return self.evaluate(evaluate, t, q, v)
 
@@ -239,7 +240,8 @@ class Ends(NamedTuple):
 
     @classmethod
     def of(cls, joint: AbstractConnection, parent: Placed, child: Placed, same_tree: Bool[Array, ""]) -> "Ends":
-        (B, in_parent_body), (C, in_child_body) = joint.in_parent(), joint.in_child()
+        frames = in_precision((joint.in_parent(), joint.in_child()), parent.R.dtype)
+        (B, in_parent_body), (C, in_child_body) = frames
         axes, parent_point, child_point = (
             parent.R @ B,
             parent.d + parent.R @ in_parent_body,
@@ -342,7 +344,7 @@ def _columns(groups, reduced, motion: BodyMotion, wrenches_of_groups, n, seeds):
         return jnp.zeros((m, n), values.dtype).at[i, j].add(values)
     entries = np.full((m, n), len(i))
     entries[i, j] = np.arange(len(i))
-    return jnp.concatenate([values, jnp.zeros(1)])[entries]
+    return jnp.concatenate([values, jnp.zeros(1, values.dtype)])[entries]
 
 
 def _path_velocities(tree, parent, child):

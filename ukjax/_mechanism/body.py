@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from .._check import as_number, as_numbers, check_finite
+from .._check import as_number, as_numbers
 from .._errors import InputError
 from .._jaxpr.tracing import is_concrete
 from .._rotation import as_vector
@@ -61,7 +61,7 @@ class Body(eqx.Module):
         self.centre = as_vector("centre", centre)
         self.inertia = six_or_three(inertia)
         self.shapes = tuple(check_shape(shape) for shape in shapes)
-        self.buoyancy = None if buoyancy is None else as_number("buoyancy", buoyancy, above=-np.inf, below=np.inf)
+        self.buoyancy = None if buoyancy is None else as_number("buoyancy", buoyancy)
 
     def inertia_matrix(self) -> Float[Array, "3 3"]:
         """The inertia matrix about the centre of mass, along the body's axes [kg m²]."""
@@ -98,7 +98,6 @@ def six_or_three(inertia: Any) -> Float[Array, " k"]:
             f"got shape {value.shape}"
         )
     if is_concrete(value):
-        check_finite("inertia", value)
         six = np.zeros(6)
         six[: value.size] = value
         xx, yy, zz, xy, xz, yz = six

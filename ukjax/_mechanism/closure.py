@@ -85,11 +85,11 @@ def _rows(residuals):
 
 
 def _residual(joint, t, R, p):
-    return joint.residual(t, R, p)
+    return joint.residual(t, R, p).astype(R.dtype)  # joints may contain wider constants
 
 
 def _slip(joint, t, R, p, omega, velocity):
-    return joint.slip(t, R, p, omega, velocity)
+    return joint.slip(t, R, p, omega, velocity).astype(R.dtype)
 
 
 class Couplings(AbstractConstraint):

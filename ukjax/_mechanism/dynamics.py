@@ -10,6 +10,7 @@ from jaxtyping import Array, Float
 
 from .._compressed import Seeds
 from .._dynamics import AbstractDynamics
+from .._precision import in_precision
 from .._rotation import cross
 from .._run.compile import traced_once
 from .alike import grouped, in_order
@@ -44,7 +45,7 @@ class BodyInertias(NamedTuple):
 
     @classmethod
     def of(cls, bodies: Named, tree: Tree, motion: Moving, q: Float[Array, " nq"]) -> "BodyInertias":
-        groups = grouped(rigid_parts(bodies, tree, q))
+        groups = grouped(in_precision(rigid_parts(bodies, tree, q), q.dtype))
         matrix = lambda body: (body[0], body[1], inertia_matrix(body[2]))
         parts = zip(*(eqx.filter_vmap(matrix)(group.things) for group in groups), strict=True)
         mass, centre, inertia = (in_order(groups, part) for part in parts)
@@ -164,7 +165,7 @@ class TreeDynamics(AbstractDynamics):
 @traced_once
 def _terms(dynamics, t, q, v):
     products, Q, (columns, flexible) = dynamics._rigid_body_terms(t, q, v)
-    M = jnp.concatenate([products, jnp.zeros(1)])[_pairs(dynamics.tree).entries]
+    M = jnp.concatenate([products, jnp.zeros(1, products.dtype)])[_pairs(dynamics.tree).entries]
     if flexible:
         M, Q = terms_of(dynamics.tree, M, Q, columns, flexible, dynamics.gravity)
     return dynamics.elements.add_to_terms(M, Q, t, q, v)
@@ -174,7 +175,7 @@ def _share(bodies, tree):
     buoyancies = [bodies[link.body].buoyancy if link.body in bodies else None for link in tree.links]
     if all(value is None for value in buoyancies):
         return None
-    return 1.0 - jnp.stack([jnp.zeros(()) if value is None else value for value in buoyancies])
+    return 1.0 - jnp.stack([0.0 if value is None else value for value in buoyancies])
 
 
 class Pairs(NamedTuple):
@@ -217,4 +218,6 @@ def _matrix(entries):
 
 def _of_point(first_moment, d):
     """m (|d|² I − d dᵀ), the inertia of a point mass at d, as six entries."""
-    return jnp.concatenate([(first_moment * d) @ (1 - np.eye(3)), -first_moment[:, I[3:]] * d[:, J[3:]]], axis=1)
+    return jnp.concatenate(
+        [(first_moment * d) @ (1 - np.eye(3, dtype=d.dtype)), -first_moment[:, I[3:]] * d[:, J[3:]]], axis=1
+    )

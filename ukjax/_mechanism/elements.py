@@ -123,7 +123,7 @@ class Elements(eqx.Module):
         """Potential energy of springs and kinetic energy of armatures [J]."""
         names = self._joints_with("stiffness", "preload", "armature")
         if not names:
-            return jnp.zeros(())
+            return jnp.zeros((), q.dtype)
         motion = JointCoordinates(self.joints, self.tree, names).motion(t, q, v)
         stiffness, preload, armature = (self._values(field, names) for field in ("stiffness", "preload", "armature"))
         twice = jnp.zeros_like(motion.rate) if armature is None else armature * motion.rate**2
@@ -226,8 +226,8 @@ class Elements(eqx.Module):
             elif joint.stiffness is None:
                 parts.append(jnp.zeros_like(rate))
             else:
-                rest = jnp.asarray(joint.neutral) if rest is None else rest
-                inverse = rest[i : i + 4] * jnp.array([1.0, -1.0, -1.0, -1.0])
+                rest = jnp.asarray(joint.neutral, q.dtype) if rest is None else rest
+                inverse = rest[i : i + 4] * jnp.array([1.0, -1.0, -1.0, -1.0], q.dtype)
                 rotation = rotation_vector(quaternion_product(q[i : i + 4], inverse))
                 parts.append(jnp.concatenate([q[:i] - rest[:i], rotation, q[i + 4 :] - rest[i + 4 :]]))
         return jnp.concatenate(parts)
@@ -273,4 +273,4 @@ def _static(joint):
 
 
 def _read(joint, t, R, p):
-    return joint.coordinates_of(R, p)
+    return joint.coordinates_of(R, p).astype(R.dtype)  # joints may contain wider constants

@@ -321,7 +321,7 @@ class FlexibleBody(eqx.Module):
         C = self.coefficients(eta)
         centre = C @ self.moments / self.mass
         P = jnp.einsum("a,b,abij->ij", C, C, self.products) - self.mass * jnp.outer(centre, centre)
-        inertia = jnp.trace(P) * jnp.eye(3) - P + inertia_matrix(self.inertia)
+        inertia = jnp.trace(P) * jnp.eye(3, dtype=P.dtype) - P + inertia_matrix(self.inertia)
         return self.mass, centre, inertia_entries(inertia)
 
     def coefficients(self, eta: Float[Array, " m"]) -> Float[Array, " N"]:

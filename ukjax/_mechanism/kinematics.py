@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from .._precision import in_precision
 from .._rotation import cross
 from ..joints import AbstractJoint, Free
 from ..joints.base import Relative
@@ -104,6 +105,7 @@ def placed(joints: Named, tree: Tree, t: Array, q: Float[Array, " nq"]) -> Place
     """The poses of all bodies."""
     groups = _joint_groups(joints, tree)
     frames = _map_joints(groups, tree, lambda joint, q: _frames(joint, *joint.transform(t, q)), q)
+    frames = in_precision(frames, q.dtype)  # joints may contain wider constants
     return _placed(tree, *(in_order(groups, parts) for parts in zip(*frames, strict=True)))[0]
 
 
@@ -182,13 +184,14 @@ def moving(
         columns = jnp.stack([relative.angular, relative.linear], axis=1).transpose(2, 0, 1)
         return *_frames(joint, relative.R, relative.p), vectors, columns
 
-    *parts, columns = zip(*_map_joints(groups, tree, of_joint, q, v, accelerations), strict=True)
+    of_groups = in_precision(_map_joints(groups, tree, of_joint, q, v, accelerations), q.dtype)
+    *parts, columns = zip(*of_groups, strict=True)
     *frames, vectors = (in_order(groups, part) for part in parts)
     positions, axes, x = _placed(tree, *frames)
     omega, joint_velocity, alpha, acceleration = jnp.moveaxis(_in_space(axes, vectors), 2, 0)
 
     # The reference point moves with the first body of a tree: the velocity of its joint is the drift.
-    drift = jnp.concatenate([joint_velocity, jnp.zeros((1, 3))])[tree_order.roots]
+    drift = jnp.concatenate([joint_velocity, jnp.zeros_like(joint_velocity[:1])])[tree_order.roots]
     joint_velocity = jnp.where(tree_order.on_ground[:, None], 0.0, joint_velocity)
     velocity = joint_velocity + cross(x, omega)
     motions = along(tree, jnp.concatenate([omega, velocity], axis=1))
@@ -230,7 +233,7 @@ def _placed(tree, frame, R, in_parent, p, in_child) -> tuple[Placed, Array, Arra
     from_joint = _in_space(body_axes[:-1], in_child)
     offset = _in_space(body_axes[tree_order.parents], in_parent) + _in_space(joint_axes, p) - from_joint
     d = along(tree, jnp.where(tree_order.on_ground[:, None], 0.0, offset))
-    base = jnp.concatenate([offset, jnp.zeros((1, 3))])[tree_order.roots]
+    base = jnp.concatenate([offset, jnp.zeros_like(offset[:1])])[tree_order.roots]
     return Placed(body_axes, d, base), joint_axes, d[:-1] + from_joint
 
 

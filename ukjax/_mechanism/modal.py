@@ -186,11 +186,11 @@ def terms_of(
 
     ``columns`` are angular velocity and velocity for a unit of each column.
     """
-    S = jnp.asarray(_selection(tree))
+    S = jnp.asarray(_selection(tree), M_columns.dtype)
     M, Q = S.T @ M_columns @ S, S.T @ Q_columns
     for each in deforming:
         path = np.array(order(tree).paths[each.link], int)
-        own = jnp.eye(tree.n)[np.array(each.modal.velocities)]
+        own = jnp.eye(tree.n, dtype=M_columns.dtype)[np.array(each.modal.velocities)]
         mixed = S[path].T @ (columns[path] @ each.momenta().T) @ own
         M = M + mixed + mixed.T + own.T @ each.modal_mass() @ own
         Q = Q + own.T @ each.force(gravity)

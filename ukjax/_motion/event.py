@@ -144,7 +144,8 @@ MAX_EVENTS = 256
 class EventHistory(eqx.Module):
     """Events during a motion, with a leading batch axis for a batch.
 
-    Time and state of the first 256 instants are stored; ``counts`` has all of them.
+    Time and state of the first 256 instants are stored. ``counts`` has all of them, and ``missing`` those that are not
+    stored.
 
     Attributes
     ----------
@@ -167,6 +168,11 @@ class EventHistory(eqx.Module):
     counts: Int[Array, "*batch events"]
     names: tuple[str, ...] = eqx.field(static=True)
 
+    @property
+    def missing(self) -> Int[Array, "*batch events"]:
+        """How often each event happened after the last stored instant (events,)."""
+        return self.counts - jnp.sum(self.met & jnp.isfinite(self.t)[..., None], axis=-2)
+
     def times(self, name: str) -> Float[Array, "*batch stored"]:
         """The instants of one event.
 
@@ -178,7 +184,8 @@ class EventHistory(eqx.Module):
         Returns
         -------
         Array
-            Its instants in their order [s], NaN after the last one, shape (256,) or (batch, 256).
+            Its instants in their order [s], NaN after the last one, shape (256,) or (batch, 256). Instants are not
+            stored if ``missing`` is above 0 for this event.
 
         Raises
         ------
@@ -192,12 +199,11 @@ class EventHistory(eqx.Module):
     def __repr__(self) -> str:
         try:
             counts = np.asarray(self.counts)
-            met, t = np.asarray(self.met), np.asarray(self.t)
+            lost = int(np.sum(np.asarray(self.missing)))
         except Exception:
             return object.__repr__(self)
         totals = counts.reshape(-1, len(self.names)).sum(axis=0)
         text = ", ".join(f"{name}: {count}" for name, count in zip(self.names, totals, strict=True))
-        lost = int(totals.sum() - np.sum(met & np.isfinite(t)[..., None]))
         return f"EventHistory({text}{f'; the last {lost} are counted only, and not stored' if lost else ''})"
 
 

@@ -202,12 +202,14 @@ def simulate(
 
     If the number is zero up to rounding at the start, such as after an impact, crossings count only after it has been
     away from zero. If it does not leave zero, because it crosses zero in the direction that counts, or rests there, the
-    motion ends at once with the result "started on its event", a failure.
+    motion ends at once with the result "started on its event", a failure. With ``throw=False``, and in ``ensemble``,
+    this is the result of that member, and the others continue.
 
     Steps end on every sample. The event is evaluated along a cubic polynomial of each step, at 64 points or more of an
     adaptive step, 16 or more of a fixed step, 1024 or more of the whole motion, and at each minimum that the signs of
     its slope show between two points. Two crossings between two points are missed if the slopes at both points do not
-    show the minimum. Then use more samples.
+    show the minimum. Then use more samples. A motion with adaptive steps that comes to a singular pose is integrated
+    again without the event, and the event is evaluated at 1024 points or more; ``plan.notes`` says so.
 
     The above is for one event that ends the motion. Several events, events with a ``reset`` or ``ends=False``, and
     events of systems with contacts are searched together, with explicit Runge–Kutta solvers: at 8 points or more of a

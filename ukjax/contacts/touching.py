@@ -6,6 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from .._precision import in_precision
 from .._rotation import cross
 from .shapes import AbstractRound, AbstractShape, AbstractSolid, Plane
 
@@ -37,9 +38,11 @@ class Touching(NamedTuple):
 def touching(a: AbstractShape, b: AbstractShape, R: Float[Array, "3 3"], p: Float[Array, " 3"]) -> Touching:
     """The points at which two shapes touch, for the pose R, p of the body of a in the frame of the body of b."""
     if isinstance(a, AbstractSolid) and isinstance(b, Plane):
-        return on_plane(a, b, R, p)
-    assert isinstance(a, AbstractRound) and isinstance(b, AbstractRound)
-    return on_round(a, b, R, p)
+        found = on_plane(a, b, R, p)
+    else:
+        assert isinstance(a, AbstractRound) and isinstance(b, AbstractRound)
+        found = on_round(a, b, R, p)
+    return in_precision(found, R.dtype)  # shapes may contain wider constants
 
 
 def on_plane(solid: AbstractSolid, plane: Plane, R: Float[Array, "3 3"], p: Float[Array, " 3"]) -> Touching:

@@ -9,9 +9,9 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from .._check import as_numbers, check_function
-from .._control import AbstractControl, Command, as_limits, no_task
+from .._control import AbstractControl, Command, as_limits, known_input_count, no_task
 from .._errors import InputError
-from .._functions import Constant, as_function, vector_of
+from .._functions import Constant, as_function, vector, vector_of
 from .._kinematic_map import KinematicMap, StateMap
 from .._kinematic_map import rate as rate_of
 from .._names import names_and_units
@@ -85,7 +85,8 @@ class PID(AbstractControlWithStates):
         numbers = {"kp": kp, "ki": ki, "kd": kd, "initial": initial}
         values = {name: as_numbers(name, value) for name, value in numbers.items()}
         shapes = {name: x.shape for name, x in values.items()} | ({} if callable(target) else {"target": target.shape})
-        count = {} if self.inputs is None else {"inputs": (len(self.inputs),)}
+        known = known_input_count(self.inputs, self.actuators)
+        count = {} if known is None else {"inputs": (known,)}
         try:
             shape = jnp.broadcast_shapes((1,), *shapes.values(), *count.values())
         except ValueError:
@@ -96,6 +97,10 @@ class PID(AbstractControlWithStates):
         self.kp, self.ki, self.kd, self.initial = (jnp.broadcast_to(x, shape) for x in values.values())
         self.target = target if callable(target) else Constant(jnp.broadcast_to(target, shape))
         self.limits, self.kinematic_map = as_limits(limits), None
+
+    @property
+    def input_count(self) -> int:
+        return self.initial.size
 
     @property
     def states(self) -> tuple[tuple[str, str], ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
@@ -109,9 +114,13 @@ class PID(AbstractControlWithStates):
 
     def error(self, t: Array, q: Float[Array, " nq"]) -> Float[Array, " p"]:
         """Return e (p,)."""
-        p = self.initial.size
-        target = vector_of(p, "output", "target", lambda t, q: self.target(t), t, q)
-        return target - vector_of(p, "integral", "output", self.output, t, q)
+        p, y = self.initial.size, vector("output", self.output, t, q)
+        if y.size != p:
+            raise InputError(
+                f"PID has gains for {p} output{'s' * (p > 1)}, and output returns {y.size} numbers: give kp, ki or kd "
+                f"with shape ({y.size},)"
+            )
+        return vector_of(p, "output", "target", lambda t, q: self.target(t), t, q) - y
 
     def command(self, t: Array, q: Float[Array, " nq"], v: Array, passive: Terms) -> Command:
         v, s = self.apart(v)

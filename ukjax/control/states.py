@@ -92,6 +92,10 @@ class AbstractActuatorStates(AbstractControlWithStates):
         return self.control.inputs
 
     @property
+    def input_count(self) -> int:
+        return self._size
+
+    @property
     def limits(self) -> Array | None:  # pyright: ignore[reportIncompatibleVariableOverride]
         return self.control.limits
 
@@ -114,7 +118,10 @@ class AbstractActuatorStates(AbstractControlWithStates):
         others = Terms(passive.M[:-k, :-k], passive.Q[:-k], passive.A[:, :-k], passive.b, c)
         u = self.control.command(t, q, v[:-k], others).u
         if u.size != k:
-            raise InputError(f"initial must have {u.size} entries, one per input of control, got {k}")
+            raise InputError(
+                f"{type(self).__name__} has the numbers of {k} actuator{'s' * (k > 1)}, and its control has {u.size} "
+                f"inputs: give initial with shape ({u.size},)"
+            )
         return no_task(u)
 
     def generalised_force(self, t: Array, q: Float[Array, " nq"], v: Array, u: Float[Array, " p"]) -> Array:
@@ -159,14 +166,17 @@ def checked_control(control: AbstractControl) -> AbstractControl:
 
 
 def initial_of(name: str, value: Numbers, control: AbstractControl, *sizes: Array) -> Float[Array, " p"]:
-    """Return initial values, one per input. Their number is that of the named inputs, or of the other numbers."""
+    """Return initial values, one per input. Their number is that of the inputs, or of the other numbers."""
     value = as_numbers(name, value)
-    count = (len(control.inputs),) if control.inputs is not None else ()
+    count = () if control.input_count is None else (control.input_count,)
     try:
         shape = jnp.broadcast_shapes(count, value.shape, *(x.shape for x in sizes), (1,))
     except ValueError:
         shape = ()
     if len(shape) != 1:
         shapes = ", ".join(str(x.shape) for x in (value, *sizes))
-        raise InputError(f"{name} and the numbers of the actuators must have one entry per input, got shapes {shapes}")
+        of_inputs = f" for {count[0]} inputs" if count else ""
+        raise InputError(
+            f"{name} and the numbers of the actuators must have one entry per input, got shapes {shapes}{of_inputs}"
+        )
     return jnp.broadcast_to(value, shape)

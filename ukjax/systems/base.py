@@ -7,7 +7,7 @@ import equinox as eqx
 import numpy as np
 from jaxtyping import Array, Float, ScalarLike
 
-from .._check import as_array
+from .._check import as_numbers
 from .._precision import Numbers
 from .._system import AbstractSystem
 
@@ -36,7 +36,7 @@ def parameter(value: Numbers) -> Any:
 
 
 def _numbers(value: Any) -> Array:
-    return as_array("a parameter", value)
+    return as_numbers("a parameter", value)
 
 
 class AbstractMechanism(AbstractSystem):

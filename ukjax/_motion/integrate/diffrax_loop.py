@@ -30,6 +30,7 @@ from ..stepper.runge_kutta import acceleration
 from .base import AbstractBatchIntegrator
 from .end_on_times import EndOnTimes
 from .event_controller import EventController
+from .event_past_pose import past_singular_poses
 from .projected import AT_SINGULAR_POSE, LEFT_CONSTRAINTS, Projected, batch_of_one, correct_step
 from .stepper_solver import StepperSolver
 
@@ -49,7 +50,9 @@ class DiffraxLoop(AbstractBatchIntegrator):
     def run(self, problem: Problem, start: InitialState, plan: Plan) -> Solution:
         if plan.differentiation == "forward":
             problem = replace(problem, adjoint=_forward_adjoint(problem.adjoint))
-        return run_interruptibly(_solved, start, problem) if plan.eager else _solved(start, problem)
+        if not plan.eager:
+            return _solved(start, problem)
+        return past_singular_poses(run_interruptibly(_solved, start, problem), problem, start, plan)
 
 
 def _forward_adjoint(adjoint):
