@@ -194,7 +194,8 @@ def _built(jaxpr, mapped, max_operations, target):
         refuse_type(aval.dtype)
     graph, inputs, results = _graph_of(jaxpr, max_operations, True, target.platform)
     is_small = len(graph.operations) * branch_cost_ratio(jaxpr) <= MAX_OPERATIONS_ALL_BRANCHES
-    if _has_rare_branches(graph) and not is_small and not any(mapped) and has_while_loop(jaxpr):
+    is_motion = not any(mapped) and has_while_loop(jaxpr) and target.platform == "cpu"
+    if is_motion and _has_rare_branches(graph) and not is_small:
         # Otherwise XLA would compile the whole motion again. One member executes one branch only.
         with contextlib.suppress(TooLarge):
             graph, inputs, results = _graph_of(jaxpr, max_operations, False, target.platform)
