@@ -7,6 +7,7 @@ import pytest
 import scipy.special
 
 import ukjax as uk
+from ukjax._analysis.orbit import InContact
 from ukjax.joints import Spherical
 
 
@@ -161,6 +162,22 @@ def test_multipliers_of_a_ball_on_a_vibrating_table():
     np.testing.assert_allclose(np.linalg.det(expected), e**2, rtol=1e-12)
     np.testing.assert_allclose(np.linalg.det(orbit.monodromy), e**2, rtol=1e-8)
     np.testing.assert_allclose(np.trace(orbit.monodromy), np.trace(expected), rtol=1e-8)
+
+
+GROUND = uk.Unilateral(lambda t, q: q[1:], friction=0.5, slip=lambda t, q, v: v[:1])
+BLOCK = uk.System(uk.MassForce(np.eye(2), [0.1, -9.81]), GROUND)
+
+
+@pytest.mark.parametrize(
+    "height, slip, closed, sticking", ((0.0, 0.0, (0,), (0,)), (0.0, 1.0, (0,), ()), (0.5, 0.0, (), ()))
+)
+def test_contacts_at_the_start_are_those_of_the_motion(height, slip, closed, sticking):
+    """They are found without compiling the motion."""
+    q, v = np.array([0.0, height]), np.array([slip, 0.0])
+    contacts = uk.simulate(BLOCK, q, v, [0.0, 1e-3], dt=1e-3).contacts
+    assert (*np.flatnonzero(contacts.closed[0]),) == closed and (*np.flatnonzero(contacts.sticking[0]),) == sticking
+    found = InContact.at((BLOCK, jnp.array(0.0), jnp.asarray(q), jnp.asarray(v), jnp.array(1e-3)))
+    assert (found.closed, found.sticking) == (closed, sticking)
 
 
 @pytest.mark.parametrize(

@@ -41,6 +41,28 @@ def test_program_with_options_has_derivatives(derivative):
     assert derivative(lambda x: square(jnp.asarray(x)))(3.0) == 6.0
 
 
+@pytest.mark.parametrize(
+    "transform, at, keeps_options",
+    (
+        (jax.jacfwd, 3.0, True),
+        (lambda f: jax.jacfwd(jax.jacfwd(f)), 3.0, True),
+        (lambda f: jax.vmap(jax.jacfwd(f)), np.ones(2), True),
+        (lambda f: jax.vmap(f), np.ones(2), True),
+        (jax.grad, 3.0, False),
+        (lambda f: jax.jacfwd(jax.grad(f)), 3.0, False),
+        (lambda f: jax.grad(lambda x: jax.jvp(f, (x,), (x,))[1]), 3.0, False),
+        (lambda f: jax.jit(jax.jacfwd(f)), 3.0, False),
+    ),
+)
+def test_forward_mode_and_vmap_compile_with_the_options(monkeypatch, transform, at, keeps_options):
+    """JAX would compile with its defaults, which takes longer, where a program is part of another one."""
+    compiled = []
+    jitted, cube = compile._jitted, jit_unoptimised(lambda x: x**3)
+    monkeypatch.setattr(compile, "_jitted", lambda *of: compiled.append(of[-1]) or jitted(*of))
+    transform(cube)(at)
+    assert compiled == [compile.UNOPTIMISED if keeps_options else None]
+
+
 def test_removed_option_of_xla_is_omitted(monkeypatch):
     monkeypatch.setattr(compile, "REMOVED", {"xla_no_such_option": (0, 1)})
     np.testing.assert_allclose(Program(sine, {"xla_no_such_option": True})(jnp.ones(3)), np.sin(1), rtol=1e-15)

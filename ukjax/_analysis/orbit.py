@@ -25,16 +25,21 @@ from jaxtyping import Array, Complex, Float
 
 from .._check import as_integer, as_number, check_flag, kind_of, repr_of
 from .._constraint import AbstractConstraint, AbstractNonsmooth, Holonomic, Nonholonomic
+from .._contact.mode import all_open
+from .._contact.transition import transition
 from .._equation import constrained_motion
 from .._errors import InputError
 from .._jaxpr.dependence import depends_on
 from .._jaxpr.tracing import is_concrete, is_eager, without_derivatives
+from .._kernel.if_repeated import jit_if_repeated
 from .._kinematic_map import StateMap, columns, velocities_of
 from .._labels import Named, named_coordinates
 from .._mechanism.turning import QuaternionMap
 from .._motion.consistent.project import project
 from .._motion.inputs import canonicalise
 from .._motion.simulate import simulate
+from .._motion.stepper.contact_setting import setting_of
+from .._motion.stepper.scaling import scales
 from .._motion.trajectory.trajectory import Trajectory
 from .._names import did_you_mean
 from .._precision import Numbers
@@ -168,7 +173,7 @@ def monodromy(
     """
     system, t, q, v, period, steps = _checked("monodromy", system, t, q, v, period, steps)
     constants: Any = without_derivatives((system, t, q, v, period))
-    tangent = InContact.at(constants, steps) if system.nonsmooth else system
+    tangent = InContact.at(constants) if system.nonsmooth else system
     chosen = _states(tangent, t, q, v, states)
     return Shooting(system, tangent, chosen, steps).linearised(t, q, v, period)[0]
 
@@ -258,7 +263,7 @@ def periodic(
     timed = depends_on_time(*fixed[:4])
     if fixed_period is None:
         fixed_period = timed
-    tangent = InContact.at(fixed, steps) if system.nonsmooth else fixed[0]
+    tangent = InContact.at(fixed) if system.nonsmooth else fixed[0]
     q0, v0 = project(tangent, *fixed[1:4])
     chosen = _states(tangent, fixed[1], q0, v0, None)
     search = Search(Shooting(fixed[0], tangent, chosen, steps), fixed[1], moved, bool(fixed_period))
@@ -371,14 +376,13 @@ class InContact(AbstractVariant):
     sticking: tuple[int, ...] = eqx.field(static=True)
 
     @classmethod
-    def at(cls, start: Any, steps: int) -> "InContact":
+    def at(cls, start: Any) -> "InContact":
         """The contacts at the start (system, t, q, v, period) of a motion."""
-        system, t, q, v, period = start
-        if not is_eager(system, t, q, v, period):
+        if not is_eager(start):
             raise InputError("values of a system with contacts must be concrete, since its mode at the start is")
-        contacts = simulate(system, q, v, jnp.stack([t, t + period]), dt=float(period) / steps).contacts
-        assert contacts is not None
-        return cls(system, *(tuple(np.flatnonzero(x[0]).tolist()) for x in (contacts.closed, contacts.sticking)))
+        system, t, q, v, period = start
+        mode = _mode_at(system, t, q, v, scales(system, t, q, v, np.asarray(period)))
+        return cls(system, *(tuple(np.flatnonzero(x).tolist()) for x in (mode.closed, mode.sticking)))
 
     @property
     def nonsmooth(self) -> tuple[AbstractNonsmooth, ...]:
@@ -393,6 +397,15 @@ class InContact(AbstractVariant):
         contacts = (Holonomic(gaps, name="closed contacts"),) if closed.size else ()
         sticks = (Nonholonomic(slips, name="sticking friction"),) if sticking.size else ()
         return (*self.plant.constraints, *contacts, *sticks)
+
+
+@jit_if_repeated
+def _mode_at(system, t, q, v, scale):
+    """The contact mode in which a motion starts."""
+    setting = setting_of(system, choose("orthogonal"), t, q, v, scale)
+    layout = setting.layout
+    released = jnp.zeros(layout.gaps + layout.groups, bool)
+    return transition(setting, t, q, v, all_open(layout, q.dtype), released, derivatives=False).mode
 
 
 class Shooting(eqx.Module):

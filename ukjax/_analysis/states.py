@@ -11,10 +11,10 @@ from jaxtyping import Array, Float
 from .._check import repr_of
 from .._check_terms import check_terms
 from .._errors import InputError
+from .._kernel.if_repeated import jit_if_repeated
 from .._kinematic_map import StateMap, count_states
 from .._labels import Named, direction_names, named_coordinates, named_directions, per_second, state_names
 from .._names import did_you_mean_one_of
-from .._run.compile import jit_unoptimised
 from .._solve import (
     AbstractMethod,
     FastPath,
@@ -154,7 +154,7 @@ class Rows(NamedTuple):
         return False
 
 
-@jit_unoptimised
+@jit_if_repeated
 def _rows(system, t, q, v):
     return (
         system(t, q, v),

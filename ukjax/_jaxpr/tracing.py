@@ -7,6 +7,7 @@ import equinox as eqx
 import jax
 import jax.core
 import jax.numpy as jnp
+from jax.interpreters.ad import JVPTracer
 from jax.interpreters.partial_eval import JaxprTracer
 
 from .._flatten import Flat, ask_all
@@ -20,6 +21,16 @@ _number_of_settings = jax.jit(lambda: next(_count))
 def is_traced(x: Any) -> bool:
     """Whether ``x`` is an array that JAX traces."""
     return isinstance(x, jax.core.Tracer)
+
+
+def is_executed_at_once(x: Any) -> bool:
+    """Return whether JAX executes operations on ``x`` immediately: ``x`` is an array, a member of one under ``vmap``,
+    or a pair of a value and a tangent in forward mode."""
+    if isinstance(x, JVPTracer):
+        return is_executed_at_once(x.primal) and is_executed_at_once(x.tangent)
+    if is_traced(x) and hasattr(x, "batch_dim"):  # JAX does not export the type of these tracers
+        return is_executed_at_once(x.val)
+    return not is_traced(x)
 
 
 def is_tracing() -> bool:

@@ -29,8 +29,9 @@ def rare_cond(pred: Bool[Array, ""], rare: Callable[..., Any], usual: Callable[.
     """``lax.cond(pred, rare, usual, *operands)`` where ``pred`` is true for few members of a batch, or for none.
 
     A kernel contains the ``usual`` branch only, which makes it shorter. Members for which ``pred`` is true are computed
-    again by a second kernel, which contains both branches and is compiled when it is first needed. A function that
-    returns ``assumption_failed()`` handles such members itself, without the second kernel.
+    again by a second kernel, which contains both branches and is compiled when it is first needed. If that kernel would
+    be large, the kernel of a loop for one member contains both at once. Loops of the rare branch stay loops. A function
+    that returns ``assumption_failed()`` handles such members itself, without the second kernel.
     """
     return jax.lax.cond(rare_p.bind(pred), rare, usual, *operands)
 

@@ -1,5 +1,6 @@
 """Lower ``per_member`` to a kernel on a CPU or a GPU of NVIDIA, and to ``jax.vmap`` where none can be compiled."""
 
+import contextlib
 import functools
 import os
 from collections.abc import Callable, Sequence
@@ -25,7 +26,7 @@ from .llvm.program import Program
 from .primitive import batch_size, by_vmap, cached_per_jaxpr, per_member_p
 from .unroll.entries import Stored, object_array
 from .unroll.interpreter import reject_keys, unroll
-from .unroll.loops import has_kept_loop
+from .unroll.loops import has_kept_loop, has_while_loop
 from .unsupported import Unsupported, raise_too_large, report
 
 MAX_OPERATIONS = 300_000
@@ -192,20 +193,25 @@ def _built(jaxpr, mapped, max_operations, target):
     for aval in jaxpr.in_avals:
         refuse_type(aval.dtype)
     graph, inputs, results = _graph_of(jaxpr, max_operations, True, target.platform)
+    is_small = len(graph.operations) * branch_cost_ratio(jaxpr) <= MAX_OPERATIONS_ALL_BRANCHES
+    is_motion = not any(mapped) and has_while_loop(jaxpr) and target.platform == "cpu"
+    if is_motion and _has_rare_branches(graph) and not is_small:
+        # Otherwise XLA would compile the whole motion again. One member executes one branch only.
+        with contextlib.suppress(TooLarge):
+            graph, inputs, results = _graph_of(jaxpr, max_operations, False, target.platform)
     avals = list(jaxpr.out_avals)
     constants = [
         None if x.dtype == object else np.asarray(x, aval.dtype) for x, aval in zip(results, avals, strict=True)
     ]
     computed = [(x, aval) for x, aval, value in zip(results, avals, constants, strict=True) if value is None]
     needs_fallback = graph.failed_assumption(graph.num_checked)
-    has_rare_branches = len(graph.assumed_zero) > graph.num_checked  # those that the function does not handle itself
+    has_rare_branches = _has_rare_branches(graph)
     if has_rare_branches:
         computed.append((object_array([needs_fallback], ()), ShapedArray((), np.dtype(bool))))
     if not computed:
         return Kernel("", [], constants)
     name = target.register(*_program(graph, inputs, computed, jaxpr, mapped))
-    is_small = has_rare_branches and len(graph.operations) * branch_cost_ratio(jaxpr) <= MAX_OPERATIONS_ALL_BRANCHES
-    complete = _with_all_branches(name, jaxpr, mapped, target) if is_small else None
+    complete = _with_all_branches(name, jaxpr, mapped, target) if has_rare_branches and is_small else None
     return Kernel(
         name,
         [jax.ShapeDtypeStruct(aval.shape, aval.dtype) for _, aval in computed],
@@ -213,6 +219,11 @@ def _built(jaxpr, mapped, max_operations, target):
         has_rare_branches,
         complete,
     )
+
+
+def _has_rare_branches(graph):
+    """Whether members that take a rare branch have to be computed again. A function may handle some branches itself."""
+    return len(graph.assumed_zero) > graph.num_checked
 
 
 def _with_all_branches(name, jaxpr, mapped, target):

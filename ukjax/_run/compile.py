@@ -23,7 +23,7 @@ import jax
 import numpy as np
 
 from .._flatten import Flat, flat_of, is_flattened_once, remembered_by
-from .._jaxpr.tracing import is_traced, is_tracing, settings_number
+from .._jaxpr.tracing import is_executed_at_once, is_traced, is_tracing, settings_number
 from .._outside import code_in, external_values
 
 MAX_PROGRAMS = 256
@@ -114,8 +114,8 @@ class Program:
         return self._compiled(static, arrays).lower(*arrays)
 
     def _compiled(self, static, arrays):
-        # JAX accepts no compiler options within another program; differentiation also makes a program part of another.
-        nested = any(is_traced(x) for x in arrays) or is_tracing()
+        # JAX accepts no compiler options within another program; reverse mode also makes a program part of another.
+        nested = not all(map(is_executed_at_once, arrays)) or is_tracing()
         options = None if nested else self.options
         return _cached((self, static, options is None), lambda: _jitted(self.function, static, options))
 

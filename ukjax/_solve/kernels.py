@@ -14,6 +14,9 @@ from jaxtyping import Array, Bool, Float
 BLOCK_SIZE = 16
 """Largest number of rows that are eliminated one by one. For more rows, block products do most of the work."""
 
+MAX_ROWWISE = 2 * BLOCK_SIZE
+"""Largest number of rows that are orthonormalised one by one: two blocks, each done twice, need as many iterations."""
+
 MAX_COLUMNWISE = 96
 """Largest number of rows for which a factor is computed column by column, which preserves its sparsity."""
 
@@ -158,7 +161,7 @@ def orthonormal_rows(
     allowed = jnp.ones(m, bool) if allowed is None else allowed
     if m == 0:
         return Basis(B, Triangle(jnp.zeros((0, 0), B.dtype), jnp.zeros(0, B.dtype)))
-    if m > BLOCK_SIZE:
+    if m > MAX_ROWWISE:
         return _block_by_block(B, tolerance, allowed)
 
     def add_row(i, basis):

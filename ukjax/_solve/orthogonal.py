@@ -190,7 +190,7 @@ def orthonormalise(
             """Recompute the basis from combinations U B of all rows: two of the first rows can be nearly parallel
             although others are not. R refers to the original units of the rows, because scaling inconsistent rows
             changes their least-squares solution."""
-            U, R = jax.vmap(_range_basis)(jnp.stack([B @ first.V.T, unscaled @ first.V.T]))
+            U, R = jax.lax.map(lambda rows: _range_basis(rows @ first.V.T), jnp.stack([B, unscaled]))
             return orthonormal_rows(U @ B, 0.0), U, R
 
         basis, U, R = jax.lax.cond(~jnp.all(independent), with_redundant_rows, lambda: (first, identity, identity))

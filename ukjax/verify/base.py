@@ -156,7 +156,8 @@ class AbstractProblem(abc.ABC):
             raise InputError(f"{self.name} has no reference derivative")
         parameter, setting = self.derivative.parameter, setting or self.settings[-1]
         values = lambda p: self.solve(self.model(**{parameter: p}), setting)[0]
-        return jax.jacfwd(values)(jnp.asarray(float(self.parameters[parameter])))
+        value = jnp.asarray(float(self.parameters[parameter]))
+        return jax.jvp(values, (value,), (jnp.ones_like(value),))[1]
 
     def slope_error(self, slope: Any) -> float:
         """Return the largest error of derivatives ``slope`` (k,), relative to the largest reference derivative."""

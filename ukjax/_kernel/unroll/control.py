@@ -50,7 +50,7 @@ def _expand(unroller, equation, operands):
 
 @rule("scan")
 def _scan(unroller, equation, operands):
-    """Unroll a short scan; a long one becomes a loop.
+    """Unroll a short scan; a long one becomes a loop, and in a rare branch every one.
 
     A scan of two iterations that read different constants is always unrolled, for example if the first iteration does
     more. Its derivative reads the values that the iterations saved. Some of them are constants of the model, which stay
@@ -67,7 +67,7 @@ def _scan(unroller, equation, operands):
         operands[num_consts + num_carry :],
     )
     length, body = parameters["length"], parameters["jaxpr"]
-    is_long = length > 1 and length * count_operations(body) >= loops.MIN_LOOP_OPERATIONS
+    is_long = length > 1 and length * count_operations(body) >= unroller.min_loop_operations
     if is_long and unroller.is_symbolic and not _is_of_two_kinds(length, xs):
         return _scan_as_loop(unroller, parameters, consts, carry, xs)
     xs = [x.entries(unroller.graph) if isinstance(x, Stored) else x for x in xs]
@@ -121,7 +121,7 @@ def _while(unroller, equation, operands):
     parameters = equation.params
     a, b = parameters["cond_nconsts"], parameters["body_nconsts"]
     cond_consts, body_consts, carry = operands[:a], operands[a : a + b], operands[a + b :]
-    remaining = max(1, loops.MIN_LOOP_OPERATIONS // max(1, count_operations(parameters["body_jaxpr"])))
+    remaining = max(1, unroller.min_loop_operations // max(1, count_operations(parameters["body_jaxpr"])))
     remaining = remaining if unroller.is_symbolic else math.inf
     start, carry = carry, shared(carry)  # shared: iterations that are tried write to copies
     while remaining:
@@ -179,6 +179,9 @@ def _cond(unroller, equation, operands):
         return unroller.closed(branches[0], rest)
     # A while loop in a branch that a member does not take might never end for that member.
     is_required = any(map(has_while_loop, branches)) or any(isinstance(x, Stored) for x in rest)
+    if graph.is_rarely_true(index):
+        with unroller.keeping_loops():
+            return emit_choice(unroller, index, branches, rest)
     if is_required or sum(map(count_operations, branches)) >= loops.MIN_CHOICE_OPERATIONS:
         return emit_choice(unroller, index, branches, rest)
     entries = lambda x: x.entries(graph) if isinstance(x, Stored) else x

@@ -4,7 +4,8 @@ A loop of known length with few operations is unrolled, others stay loops. Const
 primitives are in ``elementwise``, ``reduce``, ``sort``, ``move`` and ``control``.
 """
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -22,6 +23,7 @@ from ..hints import assumption_failed_p
 from ..unsupported import Unsupported
 from . import control as control
 from . import elementwise as elementwise
+from . import loops
 from . import move as move
 from . import reduce as reduce
 from . import sort as sort
@@ -86,6 +88,7 @@ class Unroller:
     memo: results of ``cached``.
     reads_assumptions: for each jaxpr, whether it contains ``assumption_failed``.
     instructions: for each jaxpr, its literals and instructions.
+    keeps_loops: whether every loop is kept, since the branch is rarely taken.
     is_symbolic: whether arguments may be numbers of the graph; else all are known, see ``evaluator.py``.
     """
 
@@ -93,6 +96,7 @@ class Unroller:
 
     def __init__(self, graph: Graph, platform: str):
         self.graph, self.platform = graph, platform
+        self.keeps_loops = False
         self.in_memory: dict[Any, set[int]] = {}
         self.tables: dict[int, tuple[Any, Stored, Any]] = {}
         self.folded: dict[Any, tuple[Sequence[Any], dict[Any, np.ndarray], list[Instruction]]] = {}
@@ -146,6 +150,20 @@ class Unroller:
         return Instruction(
             equation, rule, [*map(_key, equation.invars)], results, not reads, name in ACCEPTS_STORED, last_uses
         )
+
+    @contextlib.contextmanager
+    def keeping_loops(self) -> Iterator[None]:
+        """Keep every loop: a branch that is rarely taken should compile fast rather than run fast."""
+        before, self.keeps_loops = self.keeps_loops, True
+        try:
+            yield
+        finally:
+            self.keeps_loops = before
+
+    @property
+    def min_loop_operations(self) -> int:
+        """Smallest number of JAX operations in all iterations for which a loop stays a loop."""
+        return 1 if self.keeps_loops else loops.MIN_LOOP_OPERATIONS
 
     def rule_of(self, name: str) -> Rule:
         """The rule of a primitive."""

@@ -1,8 +1,10 @@
 """Rules for matrix products and reductions."""
 
+import functools
 import itertools
 import math
 
+import jax
 import numpy as np
 
 from .entries import are_known, as_objects, entry_rows, object_array
@@ -19,6 +21,17 @@ REDUCTIONS = {
 CUMULATIVE = {"cumsum": "add", "cumprod": "mul", "cummax": "max", "cummin": "min"}
 EXTREMA = {"argmax": "ge", "argmin": "le"}
 """For each reduction the operation that is applied to one entry after the other."""
+
+
+MIN_LOOP_PRODUCTS = 1000
+"""Smallest number of multiplications for which a product of matrices is a loop, in a branch that is rarely taken."""
+
+
+@functools.lru_cache(maxsize=64)
+def _row_by_row(rows_a, rows_b, terms, shape, dtype):
+    """The jaxpr of a bᵀ, for a (rows_a, terms) and b (rows_b, terms), as a loop over the rows of a."""
+    a, b = (jax.ShapeDtypeStruct((rows, terms), dtype) for rows in (rows_a, rows_b))
+    return jax.make_jaxpr(lambda a, b: jax.lax.map(lambda row: b @ row, a).reshape(shape))(a, b)
 
 
 @rule("dot_general")
@@ -39,6 +52,9 @@ def _dot_general(unroller, equation, operands):
         x if atom.aval.dtype == dtype else unroller.elementwise("convert_element_type", [x], {"new_dtype": dtype})
         for x, atom in zip((a, b), equation.invars, strict=True)
     )
+    if unroller.keeps_loops and sizes[0] == 1 < sizes[1] and sizes[1] * sizes[2] * terms >= MIN_LOOP_PRODUCTS:
+        factors = [x.reshape(rows, terms) for x, rows in ((a, sizes[1]), (b, sizes[2]))]
+        return unroller.closed(_row_by_row(*sizes[1:], terms, shape, dtype), factors)
     rows = [_nonzero(row) for row in entry_rows(a, sizes[0] * sizes[1])]
     columns = [_nonzero(row) for row in entry_rows(b, sizes[0] * sizes[2])]
     apply, zero, result = unroller.graph.apply, dtype.type(0), []
