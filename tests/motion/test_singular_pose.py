@@ -272,6 +272,14 @@ def test_event_behind_start_on_flat_pose_matches_closed_form():
 
 
 @pytest.mark.slow
+def test_motion_with_several_events_ends_at_flat_pose():
+    """The other branch has another energy."""
+    events = [rises_to(np.pi + 1), uk.Event(lambda t, q, v: q[0] - 2, ends=False)]
+    with pytest.raises(uk.SimulationError, match="came to a singular pose at t = 0.55509"):
+        swing(0.4, [0.0, TO_FLAT - 1e-5, 2.0], event=events)
+
+
+@pytest.mark.slow
 def test_event_on_sample_of_batch_behind_flat_pose():
     """The second member is four times slower and does not come to the pose."""
     system, q, v = four_bar((2, 1, 4, 3))

@@ -40,6 +40,7 @@ from ..stepper.drift_correction import MethodPerLevel, assumption_failed_for, co
 from ..stepper.error_control import control_error
 from ..stepper.model_batch import SingleModel
 from ..stepper.runge_kutta import acceleration, step
+from ..stepper.singular_turn import turned
 from ..stepper.tableau import Tableau
 from .base import AbstractBatchIntegrator
 from .schedule import SampledInputs, ScheduledStops, nothing_sampled, scheduled_stops
@@ -570,8 +571,10 @@ def _iterate(
     several_modes, gains_energy = accepted & changed.several_modes, accepted & changed.gains_energy
     accumulated = repeats & jnp.any(crossed)
     off = accepted & (stepped.off | changed.off) | inside
-    ends, starts_on_event = surfaces.ends(counted) & ~off, accepted & changed.starts_on_event
+    singular = accepted & ~first & turned(stepped.near, h, v, stepped.v, scale)
+    ends, starts_on_event = surfaces.ends(counted) & ~off & ~singular, accepted & changed.starts_on_event
     ends_here = no_mode | several_modes | gains_energy | accumulated | off | ends | starts_on_event | event_nan
+    ends_here = ends_here | singular
     result = classify(
         finished=(stops_done >= stops.time.size) & ~ends_here,
         event=ends,
@@ -582,6 +585,7 @@ def _iterate(
         gains_energy=gains_energy,
         accumulated=accumulated,
         needs_fallback=needs_fallback & (accepted | ~fine),
+        singular=singular,
         jumped=stepped.jumped & (stuck if problem.counts is None else True),
         off=off,
         not_finite=~fine,
@@ -602,9 +606,9 @@ def _iterate(
         met=counted,
         before=changed.before,
     )
-    turned = changed.mode
+    next_mode = changed.mode
     if layout.rows:
-        turned = jax.lax.cond(changes, lambda: turned, lambda: _turned(setting, changed.mode, t0 + t1, q1, v1))
+        next_mode = jax.lax.cond(changes, lambda: changed.mode, lambda: _turned(setting, changed.mode, t0 + t1, q1, v1))
     state = LoopState(
         t=choose(t1, t),
         h=jax.lax.stop_gradient(next_h),
@@ -613,7 +617,7 @@ def _iterate(
         taken=jnp.where(landed, 0, state.taken + (accepted & lands & ~first)),
         q=choose(q1, q),
         v=choose(v1, v),
-        mode=choose(turned, mode),
+        mode=choose(next_mode, mode),
         values=choose(values, state.values),
         side=choose(side, state.side),
         at_once=at_once,
