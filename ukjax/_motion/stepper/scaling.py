@@ -224,8 +224,8 @@ def scales(
     """
     model, t, q, v, span = without_derivatives((model, t, q, v, span))
     if not is_concrete(model, t, q, v, span) or is_tracing():
-        of_one_program = _scales_of if is_tracing() else _scales  # mapped: else each operation would be compiled alone
-        return of_one_program(model, t, q, v, span, True, method)
+        compute = _scales_of if is_tracing() else _scales  # mapped: else each operation would be compiled alone
+        return compute(model, t, q, v, span, True, method)
     # The derivatives of constraints are compiled only for starts at rest at the origin.
     at_rest = np.all(np.abs(np.asarray(q)) < _tiny(q.dtype), axis=-1) & ~np.any(np.asarray(v), axis=-1)
     of_accelerations = isinstance(model, AbstractSystem) and any(c.level == "acceleration" for c in model.constraints)
