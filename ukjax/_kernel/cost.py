@@ -51,7 +51,7 @@ def _operations(jaxpr: Jaxpr, only_usual: bool, memo: dict[Jaxpr, int]) -> int:
         elif name.startswith("reduce"):
             total += _aval(operands[0]).size
         elif name not in MOVING:
-            total += max(_aval(x).size for x in equation.outvars)
+            total += max((_aval(x).size for x in equation.outvars), default=0)
     memo[jaxpr] = total
     return total
 

@@ -193,7 +193,9 @@ def _built(jaxpr, mapped, max_operations, target):
     for aval in jaxpr.in_avals:
         refuse_type(aval.dtype)
     graph, inputs, results = _graph_of(jaxpr, max_operations, True, target.platform)
-    is_small = len(graph.operations) * branch_cost_ratio(jaxpr) <= MAX_OPERATIONS_ALL_BRANCHES
+    is_small = (
+        _has_rare_branches(graph) and len(graph.operations) * branch_cost_ratio(jaxpr) <= MAX_OPERATIONS_ALL_BRANCHES
+    )
     is_motion = not any(mapped) and has_while_loop(jaxpr) and target.platform == "cpu"
     if is_motion and _has_rare_branches(graph) and not is_small:
         # Otherwise XLA would compile the whole motion again. One member executes one branch only.
@@ -211,7 +213,7 @@ def _built(jaxpr, mapped, max_operations, target):
     if not computed:
         return Kernel("", [], constants)
     name = target.register(*_program(graph, inputs, computed, jaxpr, mapped))
-    complete = _with_all_branches(name, jaxpr, mapped, target) if has_rare_branches and is_small else None
+    complete = _with_all_branches(name, jaxpr, mapped, target) if is_small else None
     return Kernel(
         name,
         [jax.ShapeDtypeStruct(aval.shape, aval.dtype) for _, aval in computed],
