@@ -45,7 +45,7 @@ class BodyInertias(NamedTuple):
 
     @classmethod
     def of(cls, bodies: Named, tree: Tree, motion: Moving, q: Float[Array, " nq"]) -> "BodyInertias":
-        groups = grouped(in_precision(rigid_parts(bodies, tree, q), q.dtype))
+        groups = in_precision(grouped(rigid_parts(bodies, tree, q)), q.dtype)
         matrix = lambda body: (body[0], body[1], inertia_matrix(body[2]))
         parts = zip(*(eqx.filter_vmap(matrix)(group.things) for group in groups), strict=True)
         mass, centre, inertia = (in_order(groups, part) for part in parts)

@@ -1,5 +1,6 @@
 """Rules for calls, loops, conditionals and the unroller's hints."""
 
+import contextlib
 import math
 
 import jax
@@ -179,11 +180,9 @@ def _cond(unroller, equation, operands):
         return unroller.closed(branches[0], rest)
     # A while loop in a branch that a member does not take might never end for that member.
     is_required = any(map(has_while_loop, branches)) or any(isinstance(x, Stored) for x in rest)
-    if graph.is_rarely_true(index):
-        with unroller.keeping_loops():
-            return emit_choice(unroller, index, branches, rest)
     if is_required or sum(map(count_operations, branches)) >= loops.MIN_CHOICE_OPERATIONS:
-        return emit_choice(unroller, index, branches, rest)
+        with unroller.keeping_loops() if graph.is_rarely_true(index) else contextlib.nullcontext():
+            return emit_choice(unroller, index, branches, rest)
     entries = lambda x: x.entries(graph) if isinstance(x, Stored) else x
     results = [[*map(entries, unroller.closed(branch, rest))] for branch in branches]
     # lax.switch clips the index; with two branches, an index that is not 0 selects the second one.
