@@ -175,6 +175,7 @@ def test_contacts_at_the_start_are_those_of_the_motion(height, slip, closed, sti
     """They are found without compiling the motion."""
     q, v = np.array([0.0, height]), np.array([slip, 0.0])
     contacts = uk.simulate(BLOCK, q, v, [0.0, 1e-3], dt=1e-3).contacts
+    assert contacts is not None
     assert (*np.flatnonzero(contacts.closed[0]),) == closed and (*np.flatnonzero(contacts.sticking[0]),) == sticking
     found = InContact.at((BLOCK, jnp.array(0.0), jnp.asarray(q), jnp.asarray(v), jnp.array(1e-3)))
     assert (found.closed, found.sticking) == (closed, sticking)

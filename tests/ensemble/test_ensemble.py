@@ -279,7 +279,7 @@ def test_programs_for_starts_are_compiled_once():
     before = set(compile_module._programs)
     found = sweep({"x": [0.3, 0.5, 0.7]}, pendulum, ts=[0.0, 0.02], q0=[0.0, -0.9])
     np.testing.assert_allclose(np.linalg.norm(found.q, axis=-1), 1, rtol=1e-14)
-    keys: Any = {hashed.key for hashed in set(compile_module._programs) - before}
+    keys: Any = [hashed.key for hashed in set(compile_module._programs) - before]
     compiled = [key[0] for key in keys if len(key) == 4]  # shorter keys belong to functions that are only traced
     assert compiled.count(block_module._project_near) == 2  # for the fast path, and for the usual method
     assert block_module._project_by_search not in compiled

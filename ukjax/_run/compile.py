@@ -166,10 +166,6 @@ class LRUCache:
             return self.values[key]
 
 
-_programs: OrderedDict[Hashable, Callable] = OrderedDict()
-_lock, _compiling = threading.Lock(), threading.RLock()
-
-
 class _HashedOnce:
     """A key whose hash is computed once: that of a solver takes longer than the search in a dictionary."""
 
@@ -181,6 +177,10 @@ class _HashedOnce:
 
     def __eq__(self, other):
         return self.key == other.key
+
+
+_programs: OrderedDict[_HashedOnce, Callable] = OrderedDict()
+_lock, _compiling = threading.Lock(), threading.RLock()
 
 
 def _cached(key: Hashable, make: Callable[[], Any] | None = None) -> Any:
