@@ -111,6 +111,21 @@ def test_nearest_point_under_jit_and_vmap_matches_eager():
     np.testing.assert_allclose(found, expected, rtol=0, atol=CLOSE)
 
 
+def test_vmap_compiles_one_program_and_not_each_operation(caplog):
+    def nearest(a):
+        circle = uk.Holonomic(lambda t, q: q @ q - a**2)
+        system = uk.System(uk.MassForce(jnp.eye(2), jnp.zeros(2)), circle)
+        return uk.project(system, 0.0, jnp.array([3.0, 4.0]), jnp.zeros(2))[0]
+
+    radii = jnp.array([1.0, 2.5])
+    jax.clear_caches()
+    with jax.log_compiles(), caplog.at_level("WARNING", logger="jax"):
+        found = jax.vmap(nearest)(radii)
+    np.testing.assert_allclose(found, radii[:, None] * np.array([0.6, 0.8]), rtol=1e-14)
+    # Some are for the arrays. One for each operation would be more than a hundred.
+    assert sum("Finished XLA compilation" in record.message for record in caplog.records) < 20
+
+
 @pytest.mark.slow
 @pytest.mark.usefixtures("short")
 def test_derivative_from_distant_start_matches_finite_differences():

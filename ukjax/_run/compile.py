@@ -27,6 +27,8 @@ from .._jaxpr.tracing import is_executed_at_once, is_traced, is_tracing, setting
 from .._outside import code_in, external_values
 
 MAX_PROGRAMS = 256
+"""Largest number of programs that are kept. One of a small model takes 2 MB."""
+
 MIN_PROGRAMS = 64
 """Number of programs that are kept even if the process has too many memory maps. The maps may belong to programs of the
 user, and without any cached program ``simulate`` would compile in every call."""

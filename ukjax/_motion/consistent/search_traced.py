@@ -109,7 +109,8 @@ def _least_squares(residual, x0, M, sizes):
     """A point near the constraints, by the Levenberg–Marquardt method, which is robust to nearly redundant rows.
 
     The step of the scaled residual r with the slope J is −Jᵀ (J Jᵀ + μ I)⁻¹ r. The damping μ decreases after a step
-    that shortens r, and increases after any other, which is not taken.
+    that shortens r, and increases after any other, which is not taken. The solvers of optimistix need LAPACK, which a
+    kernel cannot call.
     """
     unit = coordinate_scale(M)
     unit = unit * jnp.max(sizes.x / unit)

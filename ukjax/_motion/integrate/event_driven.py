@@ -573,10 +573,9 @@ def _iterate(
     off = accepted & (stepped.off | changed.off) | inside
     singular = accepted & ~first & turned(stepped.near, h, v, stepped.v, scale)
     ends, starts_on_event = surfaces.ends(counted) & ~off & ~singular, accepted & changed.starts_on_event
-    ends_here = no_mode | several_modes | gains_energy | accumulated | off | ends | starts_on_event | event_nan
-    ends_here = ends_here | singular
+    fails = no_mode | several_modes | gains_energy | accumulated | off | singular | starts_on_event | event_nan
     result = classify(
-        finished=(stops_done >= stops.time.size) & ~ends_here,
+        finished=(stops_done >= stops.time.size) & ~(ends | fails),
         event=ends,
         on_event=starts_on_event,
         event_nan=accepted & event_nan,
