@@ -25,7 +25,7 @@ from .._motion.consistent.locked import locked
 from .._motion.consistent.project import project
 from .._motion.inputs import canonicalise
 from .._names import did_you_mean
-from .._precision import Numbers, as_float
+from .._precision import Numbers, as_float, in_precision
 from .._rotation import as_vector, quaternion_of
 from .._run.compile import cached_unless_tracing, jit_unoptimised
 from .._system import AnyConstraint, Limited, System, refuse_contacts, split_constraints, state_of
@@ -737,21 +737,22 @@ class Mechanism(AbstractMechanism):
     def outline(self, t: ScalarLike, q: Float[Array, " nq"]) -> tuple[Float[Array, "points 3"], ...]:
         """A line (points, 3) [m] for each body: through its joints and its centre of mass, or deformed if flexible."""
         poses_by_name = _poses(self.all_joints, self.tree, as_float(t), q)
+        in_space = lambda pose, points: pose.p + in_precision(points, q.dtype) @ pose.R.T
         coordinates = {modal.body: np.array(modal.coordinates) for modal in self.tree.modal}
-        lines = []
+        lines, origin = [], jnp.zeros(3)
         for name, body in self.bodies.items():
             if isinstance(body, FlexibleBody):
-                pose = poses_by_name[name]
-                lines.append(pose.p + body.deformed(q[coordinates[name]]) @ pose.R.T)
+                lines.append(in_space(poses_by_name[name], body.deformed(q[coordinates[name]])))
                 continue
-            points = [
-                poses_by_name[name].frame(joint.in_parent() if joint.parent == name else joint.in_child()).p
+            at = (
+                joint.at if joint.parent == name else joint.to
                 for _, joint in connections(dict(self.joints.items()))
                 if name in (joint.parent, joint.child)
-            ]
-            centre = poses_by_name[name].p + poses_by_name[name].R @ body.centre
-            points = points if len(points) > 1 else [*points, centre]
-            lines.append(jnp.stack(points if len(points) > 1 else [*points, poses_by_name[name].p]))
+            )
+            points = [origin if point is None else point for point in at]
+            points = points if len(points) > 1 else [*points, body.centre]
+            points = jnp.stack(points if len(points) > 1 else [*points, origin])
+            lines.append(in_space(poses_by_name[name], points))
         return tuple(lines)
 
     def contact_points(self, t: ScalarLike, q: Float[Array, " nq"]) -> Float[Array, "gaps 3"]:
