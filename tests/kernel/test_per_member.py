@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import ukjax as uk
-from ukjax._kernel import assumption_failed, lowering, rare_cond
+from ukjax._kernel import assumption_failed, lowering, per_member_forward, rare_cond
 from ukjax._kernel.graph.graph import Choice, Graph
 from ukjax._kernel.unroll.interpreter import unroll
 
@@ -96,6 +96,34 @@ def test_derivatives_of_kernels_match_jax(rng):
         written, plain = (jax.jit(derivative(one))(q, k) for one in (uk.per_member(system), system))
         assert all(np.isfinite(x).all() for x in jax.tree.leaves(written)), name
         agree(written, plain, close=100 * CLOSE)
+
+
+def test_kernel_for_forward_mode_has_one_operation_for_results_and_tangents(rng):
+    """Also of a batch and of several tangents. In reverse mode, and for second derivatives, it is like any other."""
+    q, k = rng.normal(size=(5, 3)), rng.uniform(size=5)
+    members = lambda one: jax.vmap(lambda q, k: one(q, k)["x"])
+    forward = {
+        "one tangent": lambda one: lambda q, k: jax.jvp(lambda k: members(one)(q, k), (k,), (k**2,)),
+        "several": lambda one: jax.jacfwd(members(one)),
+        "with results": lambda one: jax.jacfwd(lambda q, k: (members(one)(q, k),) * 2, has_aux=True),
+        "each": lambda one: jax.vmap(jax.jacfwd(lambda q, k: (one(q, k)["x"],) * 2, has_aux=True)),
+    }
+    other = {
+        "reverse": lambda one: jax.jacrev(members(one)),
+        "in a loop": lambda one: jax.grad(
+            lambda q, k: jax.lax.scan(lambda q, _: (members(one)(q, k), q), q, None, 3)[0].sum()
+        ),
+        "reverse of forward": lambda one: jax.grad(
+            lambda q, k: jax.jvp(lambda k: members(one)(q, k), (k,), (k**2,))[1].sum()
+        ),
+        "forward of reverse": lambda one: jax.jacfwd(jax.grad(lambda q, k: members(one)(q, k).sum())),
+        "forward of forward": lambda one: jax.jacfwd(jax.jacfwd(members(one), argnums=1), argnums=1),
+    }
+    for name, derivative in (forward | other).items():
+        found = jax.jit(derivative(per_member_forward(system)))(q, k)
+        agree(found, jax.jit(derivative(system))(q, k), close=100 * CLOSE)
+        count = str(jax.make_jaxpr(derivative(per_member_forward(system)))(q, k)).count("per_member[")
+        assert count == 1 if name in forward else count > 0, (name, count)
 
 
 def laborious(x):

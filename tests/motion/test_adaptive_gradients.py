@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import ukjax as uk
+from ukjax._kernel import lowering
 from ukjax._motion.integrate import single
 
 from ..mechanisms import Pendulum
@@ -99,6 +100,23 @@ def test_gradient_with_redundant_rows_matches_gradient_without():
     assert float(jax.grad(lambda v: rod(v, 3))(0.5)) == pytest.approx(
         float(jax.grad(lambda v: rod(v, 1))(0.5)), abs=1e-9
     )
+
+
+def test_forward_derivative_with_redundant_rows_needs_one_kernel(monkeypatch):
+    """The redundant row is left out, as in a motion without derivative, and motion and tangents are one kernel."""
+    rod = lambda length, copies: uk.simulate(
+        Pendulum(length=length, copies=copies), jnp.array([-1.0, 0.0]) * length, [0.0, 0.5], TS, **TIGHT
+    )
+    built, build = [], lowering._built
+    monkeypatch.setattr(lowering, "_built", lambda *arguments: built.append(1) or build(*arguments))
+    jax.clear_caches()
+    motion, slope = jax.jvp(lambda length: rod(length, 2).q[-1], (0.9,), (1.0,))
+    assert len(built) == 1
+    expected, expected_slope = jax.jvp(lambda length: rod(length, 1).q[-1], (0.9,), (1.0,))
+    np.testing.assert_allclose(motion, expected, rtol=0, atol=1e-10)
+    np.testing.assert_allclose(slope, expected_slope, rtol=0, atol=1e-9)
+    reverse = jax.jacrev(lambda length: rod(length, 2).q[-1])(0.9)
+    np.testing.assert_allclose(slope, reverse, rtol=0, atol=1e-8)
 
 
 @pytest.fixture

@@ -88,7 +88,7 @@ def is_forward_mode(*trees: Any) -> bool:
 
     @identity.defjvp
     def _(primals, tangents):
-        forward.append(not _is_unknown(*tangents))
+        forward.append(not is_unknown(*tangents))
         return primals[0], tangents[0]
 
     for x in jax.tree.leaves(trees):
@@ -97,7 +97,7 @@ def is_forward_mode(*trees: Any) -> bool:
     return any(forward)
 
 
-def _is_unknown(x):
+def is_unknown(x: Any) -> bool:
     """Whether ``x``, or the array of which it is a member under ``vmap``, is a tracer of partial evaluation."""
     while is_traced(of_batch := getattr(x, "val", None)):
         x = of_batch

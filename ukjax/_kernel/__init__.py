@@ -8,3 +8,4 @@ from .hints import fast_branch as fast_branch
 from .hints import rare_cond as rare_cond
 from .lowering import kernels_available as kernels_available
 from .per_member import per_member as per_member
+from .per_member import per_member_forward as per_member_forward

@@ -76,8 +76,19 @@ def per_member(function: Callable, strict: bool = False) -> Callable:
         raise InputError(f"function must be a function of arrays, got {function!r}")
     if not isinstance(strict, bool):
         raise InputError(f"strict must be True or False, got {strict!r}")
-    options = KernelOptions(strict, origin(function))
+    return _compiled(function, KernelOptions(strict, origin(function)))
 
+
+def per_member_forward(function: Callable) -> Callable:
+    """``per_member(function)`` for forward mode: its JVP is one kernel, which returns the results and their tangents.
+
+    Otherwise it is two kernels, so that reverse mode can separate results and tangents, and the second one computes the
+    results again.
+    """
+    return _compiled(function, KernelOptions(False, origin(function), joint_jvp=True))
+
+
+def _compiled(function, options):
     def bind(static: Static, leaves: list[Any]) -> tuple[Static, list[Any]]:
         structure: Any = None
 

@@ -12,6 +12,7 @@ from jax.extend.core import ClosedJaxpr, jaxpr_as_fun
 from jax.interpreters import ad, batching
 from jax.interpreters import partial_eval as pe
 
+from .._jaxpr.tracing import is_unknown
 from .primitive import cached_per_jaxpr, per_member_p
 
 
@@ -48,7 +49,12 @@ def _batch(arguments, axes, *, jaxpr, mapped, options):
     results = per_member_p.bind(*operands, jaxpr=jaxpr, mapped=tuple(new_mapped), options=options)
     if is_batched:
         results = [x.reshape(*x.shape[:-1], size, new_size) for x in results]
-    return results, [x.ndim - 1 for x in results]
+    new_axes: list[int | None] = [x.ndim - 1 for x in results]
+    arguments_before, results_before = options.primal
+    if all(axis is None for axis in axes[:arguments_before]):  # the results are equal for all tangents
+        for i in range(results_before):
+            results[i], new_axes[i] = results[i][..., 0], None
+    return results, new_axes
 
 
 batching.primitive_batchers[per_member_p] = _batch
@@ -59,10 +65,10 @@ def _is_float(aval):
 
 
 @cached_per_jaxpr
-def _jvp_jaxpr(jaxpr, active):
+def _jvp_jaxpr(jaxpr, active, with_results):
     """The jaxpr ``(*primals, *tangents) -> tangents of the float results``, and the indices of these results.
 
-    ``active``: indices of the arguments that have a tangent.
+    ``active``: indices of the arguments that have a tangent; ``with_results``: the results come first.
     """
     function = jaxpr_as_fun(jaxpr)
     outputs = [i for i, aval in enumerate(jaxpr.out_avals) if _is_float(aval)]
@@ -76,9 +82,10 @@ def _jvp_jaxpr(jaxpr, active):
             for i, value in zip(active, values, strict=True):
                 inputs[i] = value
             results = function(*inputs)
-            return [results[i] for i in outputs]
+            return [results[i] for i in outputs], results
 
-        return jax.jvp(of_active, tuple(primals[i] for i in active), tuple(tangents))[1]
+        _, values, results = jax.jvp(of_active, tuple(primals[i] for i in active), tuple(tangents), has_aux=True)
+        return [*results, *values] if with_results else values
 
     avals = [*jaxpr.in_avals, *(jaxpr.in_avals[i] for i in active)]
     return jax.make_jaxpr(jvp)(*map(_shape, avals)), outputs
@@ -92,19 +99,25 @@ def _jvp(primals, tangents, *, jaxpr, mapped, options):
     active = tuple(i for i, tangent in enumerate(tangents) if type(tangent) is not ad.Zero)
     if options.without_kernel and not any(mapped):
         return _jvp_inlined(primals, tangents, active, jaxpr)
-    results = per_member_p.bind(*primals, jaxpr=jaxpr, mapped=mapped, options=options)
-    result_tangents = [ad.Zero(jax.typeof(x).to_tangent_aval()) for x in results]
+    is_joint = options.joint_jvp and active and not any(is_unknown(tangents[i]) for i in active)
+    results = [] if is_joint else per_member_p.bind(*primals, jaxpr=jaxpr, mapped=mapped, options=options)
+    values, outputs = [], []
     if active:
-        derivative, outputs = _jvp_jaxpr(jaxpr, active)
+        derivative, outputs = _jvp_jaxpr(jaxpr, active, is_joint)
         values = per_member_p.bind(
             *primals,
             *(tangents[i] for i in active),
             jaxpr=derivative,
             mapped=(*mapped, *(mapped[i] for i in active)),
-            options=options,
+            options=options._replace(
+                joint_jvp=False, primal=(len(primals), len(jaxpr.out_avals)) if is_joint else (0, 0)
+            ),
         )
-        for i, value in zip(outputs, values, strict=True):
-            result_tangents[i] = value
+    if is_joint:
+        results, values = values[: len(jaxpr.out_avals)], values[len(jaxpr.out_avals) :]
+    result_tangents = [ad.Zero(jax.typeof(x).to_tangent_aval()) for x in results]
+    for i, value in zip(outputs, values, strict=True):
+        result_tangents[i] = value
     return results, result_tangents
 
 
@@ -165,7 +178,7 @@ def _transpose(cotangents, *arguments, jaxpr, mapped, options):
         *cotangents,
         jaxpr=transposed,
         mapped=(*(mapped[i] for i in nonlinear), *(is_batched for _ in cotangents)),
-        options=options,
+        options=options._replace(primal=(0, 0)),
     )
     results: list[Any] = [None] * len(arguments)
     for i, x in zip(linear, values, strict=True):
@@ -191,10 +204,13 @@ def _dce_rule(used, *rest):
     mapped = tuple(x for x, is_needed in zip(equation.params["mapped"], needed, strict=True) if is_needed)
     if any(equation.params["mapped"]) and not any(mapped):
         return [True] * len(equation.invars), equation
+    arguments_before, results_before = equation.params["options"].primal
+    primal = sum(needed[:arguments_before]), sum(used[:results_before])
     live_equation = equation.replace(
         invars=[x for x, is_needed in zip(equation.invars, needed, strict=True) if is_needed],
         outvars=[x for x, is_used in zip(equation.outvars, used, strict=True) if is_used],
-        params=equation.params | {"jaxpr": live, "mapped": mapped},
+        params=equation.params
+        | {"jaxpr": live, "mapped": mapped, "options": equation.params["options"]._replace(primal=primal)},
     )
     return needed, live_equation
 

@@ -20,11 +20,15 @@ class KernelOptions(NamedTuple):
     strict: raise an error if the function cannot be compiled as one kernel.
     origin: where the function is defined.
     without_kernel: execute the function by ``jax.vmap``, without a kernel.
+    joint_jvp: in forward mode, compute results and tangents by one operation.
+    primal: in such an operation, the numbers of the arguments and of the results that are not tangents. They come first.
     """
 
     strict: bool
     origin: SourceLocation
     without_kernel: bool = False
+    joint_jvp: bool = False
+    primal: tuple[int, int] = (0, 0)
 
 
 class Unsupported(Exception):

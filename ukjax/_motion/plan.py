@@ -186,7 +186,7 @@ def _method(problem: Problem, integrator: str, values_known: bool) -> str:
     """The methods in the order in which they are tried. The fast path is checked afterwards, on known values."""
     name = type(problem.method).__name__
     methods = [] if problem.band is None else ["Sparse along a band"]
-    tries_fast_path = values_known and integrator not in ("traced", "diffrax")
+    tries_fast_path = values_known and integrator != "diffrax"
     if tries_fast_path and type(problem.method).fast_path is not AbstractMethod.fast_path:
         methods.append("FastPath (Cholesky of M and of the rows)")
     return ", then ".join([*methods, name]) if methods else name

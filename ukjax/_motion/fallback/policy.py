@@ -19,6 +19,7 @@ from jaxtyping import Array, Float
 from ..._check_terms import check_terms, complaint_of_mass
 from ..._constraint import names_of
 from ..._errors import InputError
+from ..._jaxpr.tracing import is_concrete, without_derivatives
 from ..._kernel.if_repeated import jit_if_repeated
 from ..._labels import direction_names
 from ..._run.chunks import in_chunks
@@ -37,6 +38,9 @@ from .sparsity import forget_band
 
 MAX_METHOD_CHANGES = 8
 """Largest number of times that rows are chosen again, before the requested method is used for the rest."""
+
+MAX_METHODS = 3
+"""Largest number of methods that are compiled and tried for a derivative, before the requested one is used."""
 
 NEARLY_DEPENDENT_POWER = 1 / 3
 """Rows that are dependent within eps to this power (6e-6 in float64) may indicate a singular pose nearby."""
@@ -328,6 +332,31 @@ def solve_eagerly(program: Program, problem: Problem, start: InitialState, plan:
     as_batch = jax.tree.map(lambda x: np.asarray(x)[None], start)
     solution = solve_every_member(run, problem, as_batch, plan)
     return jax.device_put(jax.tree.map(lambda x: np.asarray(x)[0], solution))
+
+
+def solve_differentiated(
+    run: Callable[[Problem, InitialState], Solution], problem: Problem, start: InitialState, plan: Plan
+) -> Solution:
+    """``run(problem, start)`` while JAX traces or differentiates: by the fast path if it is applicable to every member,
+    otherwise by the requested method.
+
+    The fast path is tried only if the values are known, since otherwise its applicability cannot be checked.
+    """
+    primal_problem, primal_start = without_derivatives((problem, start))
+    method = initial_method_at(primal_problem, primal_start) if plan.values_known else None
+    for _ in range(MAX_METHODS):
+        if method is None or not method.has_fallback:
+            break
+        solution = run(replace(problem, attempt=method), start)
+        result = without_derivatives(solution.result)
+        if not is_concrete(result):
+            break
+        needs_fallback = np.flatnonzero(np.asarray(result) == NEEDS_FALLBACK)
+        if not needs_fallback.size:
+            return solution
+        method = next_method_of(primal_problem, method, primal_start, needs_fallback[0])
+        plan.note(f"member {needs_fallback[0]}: {in_words(method)}" if start.q.ndim == 2 else in_words(method))
+    return run(problem, start)
 
 
 def initial_method_at(problem: Problem, start: InitialState) -> AbstractMethod | MethodPerLevel:

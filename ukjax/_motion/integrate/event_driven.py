@@ -26,12 +26,13 @@ from ..._contact.history import MAX_IMPACTS, ContactHistory
 from ..._contact.mode import ContactMode, InContact, all_open, event_values, forces_in
 from ..._contact.rows import gaps, layout_of
 from ..._contact.transition import directions_along, settle, transition
+from ..._kernel import per_member_forward
 from ..._kinematic_map import rate
 from ..._run.compile import jit_batch
 from ..._solve import AbstractMethod
 from ..._system import Driven, kinematic_map_of, nonsmooth_of
 from ..event import MAX_EVENTS, EventHistory, Step, check_event, names_of, on_surface
-from ..fallback.policy import solve_eagerly
+from ..fallback.policy import solve_differentiated, solve_eagerly
 from ..plan import Plan
 from ..problem import SMALLEST_STEP, InitialState, Problem, Solution, StepCounts
 from ..result import NEEDS_FALLBACK, RUNNING, classify, finite, reached_last_time, reached_times
@@ -72,7 +73,8 @@ class EventDriven(AbstractBatchIntegrator):
     def run(self, problem: Problem, start: InitialState, plan: Plan) -> Solution:
         if plan.eager:
             return solve_eagerly(_solve, problem, start, plan)
-        return (_solve_forward if plan.differentiation == "forward" else _solve_reverse)(start, problem)
+        solve = _solve_forward if plan.differentiation == "forward" else _solve_reverse
+        return solve_differentiated(lambda problem, start: solve(start, problem), problem, start, plan)
 
 
 class LoopState(NamedTuple):
@@ -240,7 +242,7 @@ def _solve(start, problem):
 
 @jit_batch
 def _solve_forward(start, problem):
-    kernel = lambda loop: compiled(loop, problem.model, start.q, start.v)
+    kernel = lambda loop: compiled(loop, problem.model, start.q, start.v, per_member_forward)
     one = lambda start, ts: _solve_one(problem, start, ts, _forward_loop, True, kernel)
     return _for_each(one, start, problem)
 

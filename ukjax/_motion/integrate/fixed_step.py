@@ -1,7 +1,6 @@
 """Fixed steps whose numbers are known, for one motion or for a batch."""
 
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 from typing import Any, ClassVar, NamedTuple
 
@@ -11,22 +10,18 @@ import numpy as np
 from jax.ad_checkpoint import checkpoint_name
 from jaxtyping import Array, Bool, Float, Int
 
-from ..._jaxpr.tracing import is_concrete, without_derivatives
-from ..._kernel import per_member
+from ..._kernel import per_member, per_member_forward
 from ..._run.compile import jit_batch
 from ..._solve import AbstractMethod
-from ..fallback.policy import in_words, initial_method_at, next_method_of, solve_batch, solve_eagerly
+from ..fallback.policy import solve_batch, solve_differentiated, solve_eagerly
 from ..plan import Plan
 from ..problem import InitialState, Problem, Solution
-from ..result import NEEDS_FALLBACK, classify, finite, reached_times
+from ..result import classify, finite, reached_times
 from ..stepper.base import AbstractStepper, StepSetting
 from ..stepper.drift_correction import MethodPerLevel
 from ..stepper.limits import is_kernel
 from ..stepper.model_batch import ModelBatch, SingleModel
 from .base import AbstractBatchIntegrator
-
-MAX_METHODS = 3
-"""Largest number of methods that are compiled and tried for a derivative, before the requested one is used."""
 
 
 class FixedSteps(AbstractBatchIntegrator):
@@ -41,29 +36,8 @@ class FixedSteps(AbstractBatchIntegrator):
     def run(self, problem: Problem, start: InitialState, plan: Plan) -> Solution:
         if plan.eager:
             return (solve_batch if start.q.ndim == 2 else solve_eagerly)(_solve, problem, start, plan)
-        return _solve_differentiated(start, problem, plan)
-
-
-def _solve_differentiated(start, problem, plan):
-    """Integrate by the fast path if it is applicable to every member, otherwise by the requested method.
-
-    The fast path is tried only if the values are known, since otherwise its applicability cannot be checked.
-    """
-    primal_problem, primal_start = without_derivatives((problem, start))
-    method = initial_method_at(primal_problem, primal_start) if plan.values_known else None
-    for _ in range(MAX_METHODS):
-        if method is None or not method.has_fallback:
-            break
-        solution = _solve(start, replace(problem, attempt=method))
-        result = without_derivatives(solution.result)
-        if not is_concrete(result):
-            break
-        needs_fallback = np.flatnonzero(np.asarray(result) == NEEDS_FALLBACK)
-        if not needs_fallback.size:
-            return solution
-        method = next_method_of(primal_problem, method, primal_start, needs_fallback[0])
-        plan.note(f"member {needs_fallback[0]}: {in_words(method)}" if start.q.ndim == 2 else in_words(method))
-    return _solve(start, problem)
+        solve = _solve_forward if plan.differentiation == "forward" else _solve
+        return solve_differentiated(lambda problem, start: solve(start, problem), problem, start, plan)
 
 
 def step_counts(ts: Any, dt: Any, xp: Any = np) -> Any:
@@ -78,11 +52,20 @@ def step_counts(ts: Any, dt: Any, xp: Any = np) -> Any:
 
 @jit_batch
 def _solve(start, problem):
+    return _solve_all(start, problem, per_member)
+
+
+@jit_batch
+def _solve_forward(start, problem):
+    return _solve_all(start, problem, per_member_forward)
+
+
+def _solve_all(start, problem, compile_kernel):
     ts, counts = problem.ts, problem.counts
     options = problem.current_method, problem.stepper, problem.projection
     if is_kernel(problem.current_method):
 
-        @per_member
+        @compile_kernel
         def solve_member(start, ts, per_interval):
             return fixed_step_loop(problem.model_of, start, ts, per_interval, counts.most, *options)
 

@@ -11,10 +11,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
-from ..._kernel import per_member
+from ..._kernel import per_member, per_member_forward
 from ..._run.compile import jit_batch
 from ..._system import Driven
-from ..fallback.policy import solve_eagerly
+from ..fallback.policy import solve_differentiated, solve_eagerly
 from ..plan import Plan
 from ..problem import InitialState, Problem, Solution
 from ..result import FINISHED, INCONSISTENT, RUNNING, classify, reached_last_time, reached_times
@@ -37,23 +37,24 @@ class SampledControl(AbstractBatchIntegrator):
     def run(self, problem: Problem, start: InitialState, plan: Plan) -> Solution:
         if plan.eager:
             return solve_eagerly(_solve, problem, start, plan)
-        return (_solve_forward_mode if plan.differentiation == "forward" else _solve)(start, problem)
+        solve = _solve_forward_mode if plan.differentiation == "forward" else _solve
+        return solve_differentiated(lambda problem, start: solve(start, problem), problem, start, plan)
 
 
 @jit_batch
 def _solve(start, problem):
-    return _solve_all(start, problem, integrate_one)
+    return _solve_all(start, problem, integrate_one, per_member)
 
 
 @jit_batch
 def _solve_forward_mode(start, problem):
-    return _solve_all(start, problem, integrate_forward_mode)
+    return _solve_all(start, problem, integrate_forward_mode, per_member_forward)
 
 
-def _solve_all(start, problem, integrate_adaptive):
+def _solve_all(start, problem, integrate_adaptive, compile_kernel):
     solve_one: Any = lambda start: _solve_one(start, problem, integrate_adaptive)
     if problem.dt is not None and is_kernel(problem.current_method):
-        solve_one = per_member(solve_one)
+        solve_one = compile_kernel(solve_one)
     return (solve_one if start.q.ndim == 1 else jax.vmap(solve_one))(start)
 
 

@@ -6,6 +6,7 @@ matrix), the motion continues from there by another method, which is compiled on
 the derivative is a short loop backwards over them.
 """
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, ClassVar, NamedTuple
 
@@ -443,9 +444,14 @@ def _without_kernels_unless_single_loop(function, model, method, projection):
 
 
 def advance(
-    step_inputs: tuple, loop_state: LoopState, samples: Array, most: Any = None, rows: int = 0
+    step_inputs: tuple,
+    loop_state: LoopState,
+    samples: Array,
+    most: Any = None,
+    rows: int = 0,
+    compile_kernel: Callable = per_member,
 ) -> tuple[LoopState, Array, StepHistory]:
-    """Advance a motion by at most ``most`` steps, None for all.
+    """Advance a motion by at most ``most`` steps, None for all. ``compile_kernel`` compiles it if it is a kernel.
 
     Returns the loop state, the updated ``samples``, and the record of the first ``rows`` steps.
     """
@@ -455,7 +461,7 @@ def advance(
     advance_kernel = lambda step_inputs, loop_state, samples, most: _advance(
         step_inputs, loop_state, samples, most, rows, step
     )
-    return per_member(advance_kernel)(step_inputs, loop_state, samples, most)
+    return compile_kernel(advance_kernel)(step_inputs, loop_state, samples, most)
 
 
 def _advance(step_inputs, loop_state, samples, most, rows, take_step):

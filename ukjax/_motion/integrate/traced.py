@@ -1,8 +1,7 @@
 """Adaptive steps inside a program that JAX traces, where the host cannot check the state, and their derivatives.
 
-The motion is integrated by the requested method, without a fast path. The forward pass saves at most
-``MAX_CHECKPOINTS`` checkpoints: when these are full, every other one is dropped. The backward pass goes from checkpoint
-to checkpoint, and repeats the steps between two of them.
+In reverse mode, the forward pass saves at most ``MAX_CHECKPOINTS`` checkpoints: when these are full, every other one is
+dropped. The backward pass goes from checkpoint to checkpoint, and repeats the steps between two of them.
 """
 
 from typing import Any, ClassVar
@@ -13,7 +12,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..._jaxpr.tracing import without_derivatives
+from ..._kernel import per_member_forward
 from ..._run.compile import standard_promotion
+from ..fallback.policy import solve_differentiated
 from ..plan import Plan
 from ..problem import InitialState, Problem, Solution
 from ..result import RUNNING
@@ -33,9 +34,9 @@ class TracedMotion(AbstractIntegrator):
     checks_every_step: ClassVar[bool] = True
 
     def run(self, problem: Problem, start: InitialState, plan: Plan) -> Solution:
-        return _each_motion(
-            integrate_forward_mode if plan.differentiation == "forward" else integrate_one, problem, start
-        )
+        solve_one = integrate_forward_mode if plan.differentiation == "forward" else integrate_one
+        solve = lambda problem, start: _each_motion(solve_one, problem, start)
+        return solve_differentiated(solve, problem, start, plan)
 
 
 def _each_motion(solve_one, problem, start):
@@ -80,7 +81,7 @@ def integrate_forward_mode(problem: Problem, start: InitialState) -> Solution:
     differentiable, constant = eqx.partition(differentiable, eqx.is_inexact_array)
     options = eqx.tree_at(lambda r: (r.model, r.ts), problem, (None, None))
     traced_problem = _TracedProblem(differentiable, *without_derivatives((constant, options, start.scale)))
-    loop_state, samples, _ = advance(traced_problem.task, *traced_problem.begin)
+    loop_state, samples, _ = advance(traced_problem.task, *traced_problem.begin, compile_kernel=per_member_forward)
     q, v = jnp.split(reached(loop_state, samples), [start.q.size], axis=1)
     return as_solution(problem.ts, q, v, without_derivatives(loop_state), start)
 

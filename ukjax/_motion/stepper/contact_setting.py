@@ -27,12 +27,12 @@ def grazing_distance(dtype: Any) -> float:
     return float(jnp.finfo(dtype).eps) ** 0.5
 
 
-def compiled(function: Callable, model: Any, q: Any, v: Any) -> Callable:
+def compiled(function: Callable, model: Any, q: Any, v: Any, compile_kernel: Callable = per_member) -> Callable:
     """``function`` of one member as a kernel, or by XLA if the system has many contact rows, whose equations need
     LAPACK. The coordinates are the last axis of q and v."""
     shapes = [jax.ShapeDtypeStruct(x.shape[-1:], x.dtype) for x in (q, v)]
     rows = layout_of(nonsmooth_of(model), jax.ShapeDtypeStruct((), q.dtype), *shapes).rows
-    return per_member(function) if rows <= MAX_UNROLLED else without_kernels(function)
+    return compile_kernel(function) if rows <= MAX_UNROLLED else without_kernels(function)
 
 
 def setting_of(
