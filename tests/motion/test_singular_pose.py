@@ -279,6 +279,34 @@ def test_motion_with_several_events_ends_at_flat_pose():
         swing(0.4, [0.0, TO_FLAT - 1e-5, 2.0], event=events)
 
 
+NEXT_TO_POSE = 1e-3
+"""A step of this length ends 4e-7 s before the pose, if a sample is as far before it. The next step had 30 times the
+speed, or 20 times in a batch, and no error."""
+
+
+def test_fixed_steps_next_to_flat_pose_with_events_or_derivatives_end_there():
+    samples = [0.0, TO_FLAT - NEXT_TO_POSE, 0.8]
+    events = [rises_to(np.pi + 1), uk.Event(lambda t, q, v: q[0] - 2, ends=False)]
+    with pytest.raises(uk.SimulationError, match="came to a singular pose at t = 0.55509"):
+        swing(0.4, samples, event=events, dt=NEXT_TO_POSE)
+
+    begin = 0.4 + BEFORE
+    last = lambda speed: uk.simulate(
+        parallelogram(0.4), [begin, 0.4, begin], jnp.stack([speed, 0 * speed, speed]), samples, dt=NEXT_TO_POSE
+    ).q[-1, 0]
+    with pytest.raises(uk.SimulationError, match="Take another dt or other samples"):
+        jax.grad(last)(SPEED)
+
+
+def test_members_of_batch_pass_flat_pose_next_to_fixed_step():
+    begin = 0.4 + BEFORE
+    q = jnp.tile(jnp.array([begin, 0.4, begin]), (2, 1))
+    v = jnp.array([[SPEED, 0.0, SPEED], [SPEED / 2, 0.0, SPEED / 2]])
+    motion = uk.simulate(parallelogram(0.4), q, v, [0.0, TO_FLAT - NEXT_TO_POSE, 0.8], dt=NEXT_TO_POSE)
+    check_energy(motion[0], 0.4)
+    np.testing.assert_allclose(passed(motion), [[TO_FLAT], [np.nan]], rtol=1e-6)
+
+
 @pytest.mark.slow
 def test_event_on_sample_of_batch_behind_flat_pose():
     """The second member is four times slower and does not come to the pose."""

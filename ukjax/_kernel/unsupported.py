@@ -21,7 +21,7 @@ class KernelOptions(NamedTuple):
     origin: where the function is defined.
     without_kernel: execute the function by ``jax.vmap``, without a kernel.
     joint_jvp: in forward mode, compute results and tangents by one operation.
-    primal: in such an operation, the numbers of the arguments and of the results that are not tangents. They come first.
+    primal: in such an operation, the numbers of arguments and of results that are not tangents. They come first.
     """
 
     strict: bool

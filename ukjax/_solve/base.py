@@ -58,10 +58,11 @@ class AbstractFactorisation(eqx.Module):
         x = self.motion(force, rows)
         return x, self.multipliers(force - M @ x)
 
-    def nearly_dependent(self, M: Any, A: Any, limit: float) -> Bool[Array, ""]:
-        """Whether the part of an active row that is independent of other rows is shorter than ``limit`` of the longest
-        row, in the metric of M. False for one row, and for a method that returns NaN near dependent rows."""
-        return jnp.asarray(False)
+    def independence(self, M: Any, A: Any) -> Float[Array, ""]:
+        """Length of the part of an active row that is independent of other rows, of the row where it is shortest,
+        relative to the longest row, in the metric of M. Infinite for one row, and for a method that returns NaN near
+        dependent rows."""
+        return jnp.asarray(jnp.inf)
 
     @abc.abstractmethod
     def rhs_defect(self, rows: Float[Array, " m"]) -> Float[Array, " m"]:
@@ -92,14 +93,14 @@ class DenseFactorisation(AbstractFactorisation):
     def multipliers(self, force: Float[Array, " n"]) -> Float[Array, " m"]:
         return force @ self.gain
 
-    def nearly_dependent(self, M: Any, A: Any, limit: float) -> Bool[Array, ""]:
+    def independence(self, M: Any, A: Any) -> Float[Array, ""]:
         if len(A) < 2:
-            return jnp.asarray(False)
+            return jnp.asarray(jnp.inf, A.dtype)
         # A column of the gain is as long as 1 over the independent part of its row.
         unit = coordinate_scale(M)
         longest_row = jnp.max(jnp.sum((A * unit) ** 2, axis=1))
         longest_column = jnp.max(jnp.sum((self.gain / unit[:, None]) ** 2, axis=0))
-        return limit**2 * longest_row * longest_column > 1
+        return 1 / jnp.sqrt(longest_row * longest_column)
 
     def rhs_defect(self, rows: Float[Array, " m"]) -> Float[Array, " m"]:
         return self.reachable @ rows - rows

@@ -265,16 +265,17 @@ class FastFactorisation(AbstractFactorisation):
     def multipliers(self, force: Float[Array, " n"]) -> Float[Array, " m"]:
         return self.motion_and_multipliers(self.factors.L, force, jnp.zeros(self.size, force.dtype))[1]
 
-    def nearly_dependent(self, M: Any, A: Any, limit: float) -> Bool[Array, ""]:
+    def independence(self, M: Any, A: Any) -> Float[Array, ""]:
         _, W, R, by_library = self.factors
         diagonal = jnp.abs(jnp.diagonal(R))
         if diagonal.size < 2:
-            return jnp.asarray(False)
+            return jnp.asarray(jnp.inf, R.dtype)
         active = self.rows.active(diagonal.size)
         active = jnp.ones(diagonal.size, bool) if active is None else active
         square = jnp.where(by_library, jnp.sum(R**2, axis=0), jnp.sum(W**2, axis=0))
         longest = jnp.sqrt(jnp.max(jnp.where(active, square, 0)))
-        return jnp.any(active & (jnp.where(by_library, diagonal, 1 / diagonal) < limit * longest))
+        own = jnp.where(by_library, diagonal, 1 / diagonal)
+        return jnp.min(jnp.where(active, own, jnp.inf)) / longest
 
     def rhs_defect(self, rows: Float[Array, " m"]) -> Float[Array, " m"]:
         return jnp.zeros_like(rows)

@@ -128,12 +128,12 @@ class Orthonormalised(AbstractFactorisation):
         """Return λ = (A M⁻¹ Aᵀ)⁺ rows, for ``rows`` in the range of A."""
         return self._of_all_rows(self.triangle.solve_transposed(self.triangle.solve(self.U @ (self.row * rows))))
 
-    def nearly_dependent(self, M: Any, A: Any, limit: float) -> Bool[Array, ""]:
+    def independence(self, M: Any, A: Any) -> Float[Array, ""]:
         inverse_pivot = self.triangle.scale * self.row  # 0 for an inactive row
         if inverse_pivot.size < 2:
-            return jnp.asarray(False)
-        longest = 1 / jnp.min(jnp.where(self.row > 0, self.row, jnp.inf))
-        return jnp.any(limit * longest * inverse_pivot > 1)
+            return jnp.asarray(jnp.inf, self.row.dtype)
+        shortest_inverse_row = jnp.min(jnp.where(self.row > 0, self.row, jnp.inf))
+        return shortest_inverse_row / jnp.max(inverse_pivot)
 
     def rhs_defect(self, rows: Float[Array, " m"]) -> Float[Array, " m"]:
         return (self.R @ rows) @ self.R - rows

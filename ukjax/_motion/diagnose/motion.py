@@ -289,10 +289,16 @@ def check_finished(trajectory: Trajectory, problem: Problem, start: InitialState
             "contacts that take part avoids it. throw=False returns what was computed"
         )
     if result == SINGULAR_POSE:
+        other_steps = (
+            "Take fixed steps, dt=..., which pass such poses, and compare two of them"
+            if problem.dt is None
+            else "Take another dt or other samples, so that no step starts close to the pose. One motion without "
+            "events, contacts, derivatives and jit passes it with any steps"
+        )
         raise SimulationError(
             f"{subject} came to a singular pose at t = {float(t):.6g} s: constraints become dependent there, the "
-            "motion has several branches, and rounding errors would choose one. Take fixed steps, dt=..., which pass "
-            "such poses, and compare two of them. throw=False returns what was computed"
+            f"motion has several branches, and rounding errors would choose one. {other_steps}. throw=False returns "
+            "what was computed"
         )
     if problem.projection and (result == JUMPED or result == TOO_SMALL and problem.dt is None):
         _raise_leap(trajectory.equations, problem, subject, t, q, v, scale)

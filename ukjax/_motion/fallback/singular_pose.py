@@ -209,6 +209,6 @@ def _step(
         corrected.off,
         corrected.needs_fallback,
         false,
-        corrected.near,
+        corrected.independence,
     )
     return stepped, control_error(q, v, stepped, tableau, tolerance, scale, h, false)

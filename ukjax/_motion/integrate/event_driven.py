@@ -41,7 +41,7 @@ from ..stepper.drift_correction import MethodPerLevel, assumption_failed_for, co
 from ..stepper.error_control import control_error
 from ..stepper.model_batch import SingleModel
 from ..stepper.runge_kutta import acceleration, step
-from ..stepper.singular_turn import turned
+from ..stepper.singular_turn import in_doubt, is_close, turned
 from ..stepper.tableau import Tableau
 from .base import AbstractBatchIntegrator
 from .schedule import SampledInputs, ScheduledStops, nothing_sampled, scheduled_stops
@@ -107,6 +107,8 @@ class LoopState(NamedTuple):
         Whether constraints contradicted each other so far.
     grazing
         Whether a gap touched zero without speed so far.
+    close
+        Whether the state is close to a singular pose, see ``singular_turn.py``.
     held
         Held inputs of sampled control, otherwise None.
     """
@@ -126,6 +128,7 @@ class LoopState(NamedTuple):
     result: Int[Array, ""]
     inconsistent: Bool[Array, ""]
     grazing: Bool[Array, ""]
+    close: Bool[Array, ""]
     held: SampledInputs | None
 
 
@@ -352,7 +355,7 @@ def _initial_state(layout, events, q, v, held):
     values, side = jnp.zeros(layout.gaps + layout.groups, q.dtype), jnp.zeros(events, q.dtype)
     return LoopState(
         zero, zero, zero, count(0), count(0), q, v, all_open(layout, q.dtype), values, side, count(0), count(-1),
-        count(RUNNING), jnp.asarray(False), jnp.asarray(False), held,
+        count(RUNNING), jnp.asarray(False), jnp.asarray(False), jnp.asarray(False), held,
     )  # fmt: skip
 
 
@@ -463,8 +466,10 @@ def _iterate(
         good, fine = control.good & ~stepped.jumped | first, control.fine(h * control.factor, least)
         following = h * jnp.where(stepped.jumped, jnp.minimum(control.factor, 0.5), control.factor)
         following = jnp.where(first, jnp.maximum(control.first, 1e3 * least), following)
+        doubtful = jnp.asarray(False)
     else:
         good = fine = jnp.asarray(True)
+        doubtful = ~first & in_doubt(state.close, stepped.moved, q, stepped.q, scale)
         following = jnp.asarray(jnp.inf, q.dtype)
 
     q1, v1, false = stepped.q, stepped.v, jnp.asarray(False)
@@ -488,7 +493,7 @@ def _iterate(
     beyond = ~first & (outlook.beyond | ahead.beyond)
     aim = jnp.minimum(outlook.aim, ahead.aim)
     forced = beyond & at_resolution
-    accepted = good & fine & (~beyond | forced) & ~stepped.jumped
+    accepted = good & fine & (~beyond | forced) & ~stepped.jumped & ~doubtful
     of = lambda ahead: ~first & jnp.where(forced, ahead.values < 0, ~beyond & ahead.met)
     met, crossed = of(outlook), of(ahead) & (state.side != 0)
     changes = accepted & (first | jnp.any(met) | jnp.any(crossed))
@@ -573,7 +578,7 @@ def _iterate(
     several_modes, gains_energy = accepted & changed.several_modes, accepted & changed.gains_energy
     accumulated = repeats & jnp.any(crossed)
     off = accepted & (stepped.off | changed.off) | inside
-    singular = accepted & ~first & turned(stepped.near, h, v, stepped.v, scale)
+    singular = doubtful | accepted & ~first & turned(stepped.independence, h, v, stepped.v, scale)
     ends, starts_on_event = surfaces.ends(counted) & ~off & ~singular, accepted & changed.starts_on_event
     fails = no_mode | several_modes | gains_energy | accumulated | off | singular | starts_on_event | event_nan
     result = classify(
@@ -626,6 +631,7 @@ def _iterate(
         result=result,
         inconsistent=state.inconsistent | (accepted & stepped.inconsistent),
         grazing=state.grazing | (accepted & changed.grazes),
+        close=choose(is_close(stepped.independence), state.close),
         held=choose(changed.held, state.held),
     )
     return state, entries

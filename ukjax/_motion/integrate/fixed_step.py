@@ -21,6 +21,7 @@ from ..stepper.base import AbstractStepper, StepSetting
 from ..stepper.drift_correction import MethodPerLevel
 from ..stepper.limits import is_kernel
 from ..stepper.model_batch import ModelBatch, SingleModel
+from .alone import past_singular_poses
 from .base import AbstractBatchIntegrator
 
 
@@ -35,7 +36,10 @@ class FixedSteps(AbstractBatchIntegrator):
 
     def run(self, problem: Problem, start: InitialState, plan: Plan) -> Solution:
         if plan.eager:
-            return (solve_batch if start.q.ndim == 2 else solve_eagerly)(_solve, problem, start, plan)
+            if start.q.ndim == 1:
+                return solve_eagerly(_solve, problem, start, plan)
+            solution = solve_batch(_solve, problem, start, plan)
+            return past_singular_poses(solution, problem, start, plan) if problem.tableau is not None else solution
         solve = _solve_forward if plan.differentiation == "forward" else _solve
         return solve_differentiated(lambda problem, start: solve(start, problem), problem, start, plan)
 
@@ -78,21 +82,13 @@ def _solve_all(start, problem, compile_kernel):
         if start.q.ndim == 2:
             q, v = jnp.moveaxis(q, -1, 0), jnp.moveaxis(v, -1, 0)
             q_last, v_last = q_last.T, v_last.T
-    result = classify(
-        finished=~(flags.beyond | flags.stopped),
-        needs_fallback=flags.beyond,
-        jumped=flags.jumped,
-        off=flags.off,
-        not_finite=flags.not_finite,
-        inconsistent=flags.inconsistent,
-    )
     return Solution(
         t=reached_times(ts, q, v),
         q=q,
         v=v,
-        result=result,
+        result=flags.result,
         # The first step, of length zero, is not counted, but a failed step is.
-        steps=flags.taken - 1 + (flags.jumped | flags.not_finite),
+        steps=flags.taken - 1 + (flags.jumped | flags.singular | flags.not_finite),
         last=(_time_after(flags.taken, ts, counts.per_interval), q_last, v_last),
         displaced=start.displaced(jnp, q[..., 0, :], v[..., 0, :]),
     )
@@ -124,7 +120,7 @@ intermediate values needs more memory bandwidth than repeating the step, and com
 class StepFlags(NamedTuple):
     """Failures of the steps so far, and their number.
 
-    A motion stops after a step that ends off the constraints, and before one that jumps or is not finite.
+    A motion stops after a step that ends off the constraints, and before one that jumps, is in doubt or is not finite.
 
     Attributes
     ----------
@@ -134,6 +130,8 @@ class StepFlags(NamedTuple):
         Whether a step ended off the constraints.
     jumped
         Whether the drift correction of a step was too large to be an error of the step.
+    singular
+        Whether the result of a step from a state near a singular pose was in doubt.
     not_finite
         Whether the result of a step was not finite.
     inconsistent
@@ -145,6 +143,7 @@ class StepFlags(NamedTuple):
     beyond: Bool[Array, "*batch"]
     off: Bool[Array, "*batch"]
     jumped: Bool[Array, "*batch"]
+    singular: Bool[Array, "*batch"]
     not_finite: Bool[Array, "*batch"]
     inconsistent: Bool[Array, "*batch"]
     taken: Int[Array, "*batch"]
@@ -152,7 +151,20 @@ class StepFlags(NamedTuple):
     @property
     def stopped(self) -> Bool[Array, "*batch"]:
         """Whether the motion has stopped."""
-        return self.off | self.jumped | self.not_finite
+        return self.off | self.jumped | self.singular | self.not_finite
+
+    @property
+    def result(self) -> Int[Array, "*batch"]:
+        """Code of the result of a motion whose other steps succeeded."""
+        return classify(
+            finished=~(self.beyond | self.stopped),
+            needs_fallback=self.beyond,
+            singular=self.singular,
+            jumped=self.jumped,
+            off=self.off,
+            not_finite=self.not_finite,
+            inconsistent=self.inconsistent,
+        )
 
 
 def fixed_step_loop(
@@ -188,14 +200,16 @@ def fixed_step_loop(
             q, v, carry = before
             carry, end = stepper.step(setting, carry, t0 + i * h, h, q, v)
             is_running = ~flags.stopped  # the first failure is the result
-            not_finite = ~end.jumped & ~finite(end.q, end.v, axis=0)
-            taken = checkpoint_name(is_running & ~end.jumped & ~not_finite, SAVED_NAME)
+            refused = end.jumped | end.singular
+            not_finite = ~refused & ~finite(end.q, end.v, axis=0)
+            taken = checkpoint_name(is_running & ~refused & ~not_finite, SAVED_NAME)
             choose = lambda new, old: jnp.where(taken, new, old)
             q, v, carry = jax.tree.map(choose, (end.q, end.v, carry), tuple(before))
             flags = StepFlags(
                 beyond=flags.beyond | end.beyond & is_running,
                 off=flags.off | end.off & taken,
                 jumped=flags.jumped | end.jumped & is_running,
+                singular=flags.singular | end.singular & ~end.jumped & is_running,
                 not_finite=flags.not_finite | not_finite & is_running,
                 inconsistent=flags.inconsistent | end.inconsistent & taken,
                 taken=flags.taken + taken,
@@ -215,7 +229,7 @@ def fixed_step_loop(
     # The first interval has length zero: its only step projects q0, v0 to the first sample.
     ends = jnp.concatenate([ts[:1], ts])
     false = jnp.zeros(start.q.shape[1:], bool)
-    flags = StepFlags(false, false, false, false, false, taken=false.astype(np.int32))
+    flags = StepFlags(false, false, false, false, false, false, taken=false.astype(np.int32))
     state = start.q, start.v, stepper.init(start.q, start.v), flags
     intervals = ends[:-1], ends[1:], _with_first_step(per_interval)
     (q_last, v_last, _, flags), (q, v) = jax.lax.scan(interval, state, intervals)

@@ -138,7 +138,7 @@ def _through_lanes(problem: Problem, start: InitialState) -> Record:
         models, method = ModelBatch(problem.model_of, numbers), problem.current_method
         q_at, v_at = models(perturbed_of, trial, q, v, scale)
         stepped = take_step(models, t0 + t, h, q_at, v_at, method, tableau, problem.projection, scale)
-        has_turned = models(turned_of, stepped.near, h, v, stepped.v, scale)
+        has_turned = models(turned_of, stepped.independence, h, v, stepped.v, scale)
         return (stepped, models(control_of, q, v, stepped, scale, h, trial)), stepped.beyond(method), has_turned
 
     def initial_of(member):

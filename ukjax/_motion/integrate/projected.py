@@ -113,7 +113,7 @@ class Projected(dfx.AbstractWrappedSolver):
         jumped = scale.is_jump(corrected.moved, t1 - t0, jnp.max(jnp.abs(speeds), axis=0))
         result = dfx.RESULTS.where(corrected.off, LEFT_CONSTRAINTS, result)
         if not self.even:
-            has_turned = turned(corrected.near, jnp.asarray(t1 - t0), v0, corrected.v, scale)
+            has_turned = turned(corrected.independence, jnp.asarray(t1 - t0), v0, corrected.v, scale)
             result = dfx.RESULTS.where(has_turned, AT_SINGULAR_POSE, result)  # pyright: ignore[reportArgumentType]
         q1, v1 = corrected.q, corrected.v
         if self.even:

@@ -17,7 +17,7 @@ from ..._system import Driven
 from ..fallback.policy import solve_differentiated, solve_eagerly
 from ..plan import Plan
 from ..problem import InitialState, Problem, Solution
-from ..result import FINISHED, INCONSISTENT, RUNNING, classify, reached_last_time, reached_times
+from ..result import FINISHED, INCONSISTENT, RUNNING, reached_last_time, reached_times
 from ..stepper.limits import is_kernel
 from .base import AbstractBatchIntegrator
 from .fixed_step import fixed_step_loop
@@ -88,14 +88,7 @@ def _solve_one(start, problem, integrate_adaptive):
             of_numbers = lambda _: Driven(model, u)
             q, v, last, flags = fixed_step_loop(of_numbers, begin, ends, count[None], schedule.most, *options)
             steps = flags.taken - 1
-            result = classify(
-                finished=~(flags.beyond | flags.stopped),
-                needs_fallback=flags.beyond,
-                jumped=flags.jumped,
-                off=flags.off,
-                not_finite=flags.not_finite,
-                inconsistent=flags.inconsistent,
-            )
+            result = flags.result
             last = t0 + steps * (t1 - t0) / count, *last
         goes_on = reached_last_time(result)
         after = _State(

@@ -513,7 +513,9 @@ def _advance(step_inputs, loop_state, samples, most, rows, take_step):
             fine = jnp.asarray(True)
         fine = fine & (~accepted | finite(stepped.q, stepped.v))
         off = accepted & stepped.off
-        singular = accepted & started & turned(stepped.near, h, v, stepped.v, scale) if per_interval is None else False
+        singular = (
+            accepted & started & turned(stepped.independence, h, v, stepped.v, scale) if per_interval is None else False
+        )
         inconsistent = loop_state.inconsistent | (accepted & stepped.inconsistent)
         # Adaptive steps are first repeated with a shorter length.
         jumped = stepped.jumped & (stuck if per_interval is None else True)

@@ -44,6 +44,8 @@ class StepEnd(NamedTuple):
         Whether the state is off the constraints. The motion ends after this step.
     jumped
         Whether no step of this length can follow the constraints. The motion ends before this step.
+    singular
+        Whether the step starts so near a singular pose that its result is in doubt. The motion ends before this step.
     inconsistent
         Whether constraints contradicted each other, in a way that shows only in accelerations.
     beyond
@@ -54,6 +56,7 @@ class StepEnd(NamedTuple):
     v: Float[Array, " n *batch"]
     off: Bool[Array, "*batch"]
     jumped: Bool[Array, "*batch"]
+    singular: Bool[Array, "*batch"]
     inconsistent: Bool[Array, "*batch"]
     beyond: Bool[Array, "*batch"]
 

@@ -11,7 +11,6 @@ from ..._kernel import assumption_failed, per_member, rare_cond
 from ..._solve import AbstractMethod, FastPath, solve
 from ..._system import AbstractSystem, mass_of, shifted
 from .scaling import Scale
-from .singular_turn import undecided_limit
 
 
 class MethodPerLevel(NamedTuple):
@@ -61,8 +60,8 @@ class CorrectionResult(NamedTuple):
     moved
         Change of q (nq,), 0 where the residual before was only rounding. Rounding, divided by a row that has nearly
         vanished, may move q far, which says nothing about the step.
-    near
-        Whether the state is near a singular pose, see ``singular_turn.py``.
+    independence
+        Independence of the rows, small near a singular pose: see ``AbstractFactorisation.independence``.
     """
 
     q: Float[Array, " nq"]
@@ -70,7 +69,7 @@ class CorrectionResult(NamedTuple):
     off: Bool[Array, ""]
     needs_fallback: Bool[Array, ""]
     moved: Float[Array, " nq"]
-    near: Bool[Array, ""]
+    independence: Float[Array, ""]
 
 
 def assumption_failed_for(method: AbstractMethod) -> Bool[Array, ""]:
@@ -133,7 +132,7 @@ def correct_drift(
         q, linearised, moved = _position(system, t, q, v, levels.position, scale)
         needs_fallback = linearised[2].needs_fallback
     elif system.velocity_follows:
-        return CorrectionResult(q, v, false, false, moved, false)
+        return CorrectionResult(q, v, false, false, moved, jnp.asarray(jnp.inf, q.dtype))
     velocity = lambda v: system.velocity_residual(t, q, v)
     if not system.velocity_follows:
         linearised = _linearised(system.velocity_slope(t, q, v), mass_of(system, t, q, v), levels.velocity)
@@ -141,8 +140,8 @@ def correct_drift(
     v, _ = jax.lax.scan(lambda v, _: (v + _correction(linearised, velocity(v)), None), v, length=2)
     off = scale.relative_violation(system.violation(t, q, v)) > scale.max_violation(q)
     M, A, response = linearised
-    near = response.nearly_dependent(M, A, undecided_limit(q.dtype))
-    return CorrectionResult(q, v, off, needs_fallback | assumption_failed_for(levels.acceleration), moved, near)
+    needs_fallback = needs_fallback | assumption_failed_for(levels.acceleration)
+    return CorrectionResult(q, v, off, needs_fallback, moved, response.independence(M, A))
 
 
 def _position(system, t, q, v, method, scale):

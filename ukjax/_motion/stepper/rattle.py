@@ -130,7 +130,7 @@ class Rattle(AbstractStepper):
         off = each(_is_off, t + h, q, v, scale)
         drops_rows = isinstance(method, MethodPerLevel) and method.drops_rows
         beyond = needs_fallback | off if drops_rows else needs_fallback
-        return carry, StepEnd(q, v, off, failed, false, beyond)
+        return carry, StepEnd(q, v, off, failed, singular=false, inconsistent=false, beyond=beyond)
 
 
 def _is_off(system, t, q, v, scale):

@@ -40,8 +40,8 @@ class StepResult(NamedTuple):
         Whether the method was not applicable.
     inconsistent
         Whether constraints contradicted each other at the start, in a way that shows only in accelerations.
-    near
-        Whether the state at the end is near a singular pose, see ``singular_turn.py``.
+    independence
+        Independence of the rows at the end, see ``CorrectionResult``.
     """
 
     q: Float[Array, " nq"]
@@ -53,7 +53,7 @@ class StepResult(NamedTuple):
     off: Bool[Array, ""]
     needs_fallback: Bool[Array, ""]
     inconsistent: Bool[Array, ""]
-    near: Bool[Array, ""]
+    independence: Float[Array, ""]
 
     def beyond(self, method: AbstractMethod | MethodPerLevel) -> Bool[Array, "*batch"]:
         """Whether the step must be repeated by another method."""
@@ -110,15 +110,18 @@ def step(
     end, error = state + h * weigh(tableau.b, rates), h * weigh(tableau.b_error, rates)
     q, v = end[:split], end[split:]
     if not projection:
-        return StepResult(q, v, rates[0], error, jnp.zeros_like(q), false, false, needs_fallback, inconsistent, false)
-    q, v, moved, jumped, off, end_fallback, near = each(_corrected_end, levels, t + h, h, q, v, fastest, scale)
-    return StepResult(q, v, rates[0], error, moved, jumped, off, needs_fallback | end_fallback, inconsistent, near)
+        apart = jnp.full(q.shape[1:], jnp.inf, q.dtype)
+        return StepResult(q, v, rates[0], error, jnp.zeros_like(q), false, false, needs_fallback, inconsistent, apart)
+    end = each(_corrected_end, levels, t + h, h, q, v, fastest, scale)
+    q, v, moved, jumped, off, end_fallback, independence = end
+    fallback = needs_fallback | end_fallback
+    return StepResult(q, v, rates[0], error, moved, jumped, off, fallback, inconsistent, independence)
 
 
 def _corrected_end(model, levels, t, h, q, v, fastest, scale):
     """The end of a step, projected onto the constraints: see ``StepResult``."""
-    q, v, off, needs_fallback, moved, near = correct_drift(model, t, q, v, levels, scale)
-    return q, v, moved, scale.is_jump(moved, h, fastest), off, needs_fallback, near
+    q, v, off, needs_fallback, moved, independence = correct_drift(model, t, q, v, levels, scale)
+    return q, v, moved, scale.is_jump(moved, h, fastest), off, needs_fallback, independence
 
 
 def slope_at(

@@ -20,7 +20,6 @@ from .limits import has_single_loop
 from .model_batch import ModelBatch, SingleModel
 from .runge_kutta import StepResult, step
 from .scaling import Scale
-from .singular_turn import undecided_limit
 from .tableau import Tableau
 
 CORRECTIONS = 2
@@ -61,31 +60,34 @@ def _single_loop_step(each, t, h, q, v, method, tableau, projection, scale):
         i, c, weights = inputs
         reached = jnp.where(i <= stages, state + h * weigh(weights, rates), reached)
         kind = i < stages, i < iterations - 1
-        stage_rate, reached, phi, iteration_fallback, near = each(
+        stage_rate, reached, phi, iteration_fallback, independence = each(
             _iteration, levels.acceleration, *kind, t + c * h, reached[:split], reached[split:]
         )
         fastest = jnp.maximum(fastest, jnp.where(i < stages, jnp.abs(stage_rate[:split]), 0))
         rates = jax.lax.dynamic_update_index_in_dim(rates, stage_rate, i, 0)
         phi_before = jnp.where(i == stages, phi, phi_before)
-        return (rates, reached, fastest, phi_before, phi, needs_fallback | iteration_fallback, near), None
+        return (rates, reached, fastest, phi_before, phi, needs_fallback | iteration_fallback, independence), None
 
     no_rates, false = jnp.zeros((iterations, *state.shape), dtype), jnp.zeros(q.shape[1:], bool)
     no_rows = jnp.zeros(scale.rows.shape, dtype)
-    start = no_rates, state, jnp.zeros_like(q), no_rows, no_rows, false, false
+    apart = jnp.full(q.shape[1:], jnp.inf, dtype)
+    start = no_rates, state, jnp.zeros_like(q), no_rows, no_rows, false, apart
     inputs = jnp.arange(iterations), jnp.asarray(times, dtype), jnp.asarray(weights, dtype)
-    (rates, reached, fastest, phi_before, phi_after, needs_fallback, near), _ = jax.lax.scan(iterate, start, inputs)
+    (rates, reached, fastest, phi_before, phi_after, needs_fallback, independence), _ = jax.lax.scan(
+        iterate, start, inputs
+    )
     rates = rates[:stages]
     moved = (reached - state - h * weigh(tableau.b, rates))[:split]
     q, v, error = reached[:split], reached[split:], h * weigh(tableau.b_error, rates)
     moved, jumped, off = each(_correction_result, h, q, moved, fastest, phi_before, phi_after, scale)
-    return StepResult(q, v, rates[0], error, moved, jumped, off, needs_fallback, jnp.zeros_like(off), near)
+    return StepResult(q, v, rates[0], error, moved, jumped, off, needs_fallback, jnp.zeros_like(off), independence)
 
 
 def _iteration(model, method, stage, onto_positions, t, q, v):
     """One stage, or one correction of positions or of velocities.
 
     Returns (q̇, v̇), where v̇ is the correction in the latter case; the state that follows; φ; whether a fallback is
-    needed; and whether the state is near a singular pose.
+    needed; and the independence of the rows.
     """
     M, Q, rows = _evaluate(Evaluator.at(model, method), t, q, v)
     response = method.factorise(*jax.lax.stop_gradient((M, rows.A)))
@@ -95,8 +97,8 @@ def _iteration(model, method, stage, onto_positions, t, q, v):
     needs_fallback = needs_fallback | ~jnp.all(jnp.isfinite(x)) if method.has_fallback else needs_fallback
     q_dot_and_x = jnp.concatenate([rate(model.kinematic_map, q, v), x])
     q = shifted(model.kinematic_map, q, jnp.where(~stage & onto_positions, x, 0))
-    near = response.nearly_dependent(M, rows.A, undecided_limit(q.dtype))
-    return q_dot_and_x, jnp.concatenate([q, v + jnp.where(onto_positions, 0, x)]), rows.position, needs_fallback, near
+    v = v + jnp.where(onto_positions, 0, x)
+    return q_dot_and_x, jnp.concatenate([q, v]), rows.position, needs_fallback, response.independence(M, rows.A)
 
 
 @per_member
