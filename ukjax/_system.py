@@ -453,6 +453,7 @@ class System(AbstractSystem):
             check_function("kinematic_map", kinematic_map, "q, v")
         elif velocities is not None:
             raise InputError(
-                "velocities are named by their coordinates, unless kinematic_map(q, v) says that they are others"
+                "velocities must be None without a kinematic_map(q, v): the velocities are then the rates of the "
+                "coordinates"
             )
         self.kinematic_map, self.velocities = kinematic_map, names_and_units("velocities", velocities)

@@ -139,7 +139,7 @@ def test_bad_input_raises(without_derivatives, tmp_path):
     for how, said in (
         ({"over": "length"}, "over must name numbers of the model, such as"),
         ({"over": ["lenght"]}, "did you mean 'length'"),
-        ({"over": ["x"]}, "starts are given in any case"),
+        ({"over": ["x"]}, "q0 and v0 are always inputs"),
         ({"derivatives": True}, "derivatives need fixed steps"),
         ({"path": tmp_path / "none" / "robot.bin"}, "cannot be written"),
     ):

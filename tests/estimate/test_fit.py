@@ -192,7 +192,7 @@ def test_estimate_stays_within_bounds(noisy):
         (dict(free="lenght"), "Swing has no number 'lenght'"),
         (dict(free="l[1]"), "its array has shape ()"),
         (dict(free=()), "at least one parameter"),
-        (dict(free="nothing"), "'nothing' changes nothing that is measured"),
+        (dict(free="nothing"), "'nothing' has no effect on the measured outputs"),
         (dict(free="l", bounds={"l": (2.0, 3.0)}), "must lie inside its bounds"),
         (dict(free="l", bounds={"m": (2.0, 3.0)}), "bounds has 'm', which is not free"),
         (dict(free="l", loss="huge"), "loss must be 'linear', 'soft_l1'"),

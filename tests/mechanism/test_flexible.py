@@ -233,7 +233,7 @@ def test_a_loop_is_closed_with_undeformed_bodies(monkeypatch):
     guide = {"pin": Revolute("ground", "rod"), "guide": PointOnLine("ground", "rod.middle", axis="x")}
     guided = uk.Mechanism({"rod": beam(nodes={"middle": 0.5})}, guide, gravity=(0, 0, 0))
     monkeypatch.setattr("ukjax._mechanism.mechanism.project", None)  # it compiles for long, and finds no start
-    with pytest.warns(UserWarning, match="does not exist with undeformed flexible bodies, .*: rod_mode1"):
+    with pytest.warns(UserWarning, match="is not possible with undeformed flexible bodies, .*: rod_mode1"):
         guided.start({"pin": 0.01})
 
 

@@ -141,7 +141,7 @@ def export(
         drift, dt, rtol, atol, method, solver, None, max_steps,
     )  # fmt: skip
     if len(plan.task.parameter_columns) < len(names):
-        raise InputError(f"over must name numbers of the model, got {repr_of(names)}: starts are given in any case")
+        raise InputError(f"over must name numbers of the model, got {repr_of(names)}: q0 and v0 are always inputs")
     task = replace(plan.task, q_entries=(), v_entries=(), own_start=False)
     program, dtype = batch_program(task.problem), task.problem.ts.dtype
     first = [np.atleast_2d(x)[0] for x in (plan.q0, plan.v0)]
@@ -277,7 +277,7 @@ class Simulator(eqx.Module):
         values = dict(numbers or {})
         for name in values:
             if name not in self.names:
-                raise InputError(f"numbers has {name!r}{did_you_mean_one_of(name, self.names)}")
+                raise InputError(f"numbers names no parameter {name!r}{did_you_mean_one_of(name, self.names)}")
         starts_q = jnp.atleast_2d(q)
         dtype = self.program.in_avals[0].dtype
         columns = []

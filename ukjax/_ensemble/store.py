@@ -73,8 +73,7 @@ class Store:
             self._begin(wanted | {"archive": self._archive, "chunk": chunk})
             if strict and self.chunk_is_fixed and self.chunk != chunk:
                 raise InputError(
-                    f"chunk must be {self.chunk}, with which store {str(self.path)!r} was begun, or left out, got "
-                    f"{chunk}"
+                    f"chunk must be {self.chunk}, as in the existing store {str(self.path)!r}, or left out, got {chunk}"
                 )
             yield self._shards.writer(self._manifest)
 
@@ -83,7 +82,9 @@ class Store:
         manifest = self.manifest(missing_is_none=True)
         if manifest is None:
             if self._shards.has_members():
-                raise InputError(f"store {str(self.path)!r} has members, but lost its {MANIFEST}: remove it")
+                raise InputError(
+                    f"store {str(self.path)!r} has members, but its file {MANIFEST} is missing: remove the store"
+                )
             with contextlib.suppress(FileExistsError):
                 write_json(self.path / MANIFEST, wanted, new=True)
             manifest = self.manifest()

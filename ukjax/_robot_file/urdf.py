@@ -42,7 +42,7 @@ def read_urdf(path: Path, root: Element, floating: bool, modelled: Modelled) -> 
     """
     for element in root.iter():
         if isinstance(element, Element) and element.tag.startswith("xacro:"):
-            raise place_of(path, element).error("is to be expanded first: run xacro on the file")
+            raise place_of(path, element).error("must be expanded first: run xacro on the file")
     links, joints = _named(path, root, "link"), _named(path, root, "joint")
     if not links:
         raise place_of(path, root).error("has no <link>")
