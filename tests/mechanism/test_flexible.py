@@ -250,7 +250,7 @@ def test_bad_input_raises():
                 uk.FlexibleBody.beam(**wrong)
     with pytest.raises(uk.InputError, match="modes must be at most 20, got 30"):
         beam(modes=30)
-    with pytest.raises(uk.InputError, match=r"names a body 'rod.ende' that is not there; did you mean 'rod.end'"):
+    with pytest.raises(uk.InputError, match=r"must join existing bodies, got 'rod.ende'; did you mean 'rod.end'"):
         uk.Mechanism({"rod": beam()}, {"pin": Revolute("ground", "rod.ende")})
     with pytest.raises(uk.InputError, match="two coordinates are named 'rod_mode1'"):
         uk.Mechanism({"rod": beam()}, {"rod_mode1": Revolute("ground", "rod")})

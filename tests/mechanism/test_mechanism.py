@@ -623,7 +623,10 @@ MISTAKES = (
     (lambda: Revolute("ground", "a", turn=(1, 2)), "turn must be roll, pitch and yaw"),
     (lambda: Revolute("ground", "a", damping=-1.0), "damping must be"),
     (lambda: Distance("ground", "a", length=0.0), "length must be"),
-    (lambda: hinged(actuators=[uk.Actuator("m", "hing")]), "'m' is on a joint 'hing' that is not there; did you mean"),
+    (
+        lambda: hinged(actuators=[uk.Actuator("m", "hing")]),
+        "joint of actuator 'm' must be the name of a joint, got 'hing'; did you mean",
+    ),
     (
         lambda: hinged(actuators=[uk.Actuator("m", "pair")]),
         "joint of actuator 'm' must have an angle or a length to act along, and 'pair' has none",
