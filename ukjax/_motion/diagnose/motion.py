@@ -496,9 +496,9 @@ def _raise_residual(system, method, subject, t, q, v, scale):
     worst = worst_row(system, t, q, v, scale)
     contradicting = _contradicting_rows(system, t, q, v, method, projection=False)[1]
     reason = (
-        f"There {' and '.join(contradicting)} contradict each other: no acceleration meets all of them"
+        f"There {' and '.join(contradicting)} contradict each other: no acceleration satisfies all of them"
         if len(contradicting) > 1
-        else "Either the constraints cannot be met from there on (a path out of reach), or the pose is singular"
+        else "Either the constraints cannot be satisfied from there on (a path out of reach), or the pose is singular"
     )
     raise SimulationError(
         f"{subject} leaves its constraints at t = {float(t):g} s: {worst} has residual {worst.size:.3g}. {reason}. "
