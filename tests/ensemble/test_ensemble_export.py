@@ -127,7 +127,9 @@ print(repr(found.q[-1, 0].item()), found.reason)
 
 def test_bad_input_raises(without_derivatives, tmp_path):
     simulator = uk.load_simulator(without_derivatives)
-    with pytest.raises(ValueError, match=r"numbers has 'lenght'; did you mean 'length'\? There are: length"):
+    with pytest.raises(
+        ValueError, match=r"numbers names no parameter 'lenght'; did you mean 'length'\? There are: length"
+    ):
         simulator(LEVEL, REST, {"lenght": 1.0})
     with pytest.raises(ValueError, match=r"q0 and v0 must have shape \(2,\) or \(members, 2\), got shapes \(3,\)"):
         simulator(np.zeros(3), np.zeros(3))
