@@ -245,7 +245,7 @@ def check_step(dt: Any, ts: Any, most: int = MAX_FIXED_STEPS, otherwise: str = "
     if span / length > most:
         raise InputError(
             f"dt = {length:g} s would take {span / length:.3g} steps for {span:g} s, which is more than "
-            f"{most:g}: take longer steps, or less time{otherwise}"
+            f"{most:g}: take longer steps, or a shorter time{otherwise}"
         )
 
 

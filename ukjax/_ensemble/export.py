@@ -133,7 +133,7 @@ def export(
     if derivatives and has_contacts and not isinstance(solver, MoreauJean):
         raise InputError(
             "derivatives of an exported system with contacts or dry friction need solver=ukjax.MoreauJean(): only its "
-            "steps have a number that is known"
+            "number of steps is known in advance"
         )
 
     plan = plan_of(
@@ -341,7 +341,7 @@ def load_simulator(path: str | os.PathLike) -> Simulator:
             arrays = dict(archive)
         provenance, file_format = json.loads(str(arrays["provenance"])), int(arrays["format"])
     except (zipfile.BadZipFile, zlib.error, EOFError, ValueError, TypeError, KeyError) as error:
-        raise InputError(f"{str(path)!r} is no simulator that ukjax.export wrote: {error}") from None
+        raise InputError(f"{str(path)!r} is not a simulator that ukjax.export wrote: {error}") from None
     written = f"ukjax {provenance.get('ukjax')} and JAX {provenance.get('jax')}"
     if file_format != FORMAT:
         raise InputError(

@@ -199,7 +199,7 @@ def _place(model, name, coordinates, directions) -> tuple[str, Place | None, int
         known = [*_numbers_of(fields), *coordinates, *rates]
         if "." not in name and "[" not in name:
             raise InputError(
-                f"over has {name!r}, which is no number of the model or of its start{did_you_mean_one_of(name, known)}"
+                f"over names no number of the model or of its start: {name!r}{did_you_mean_one_of(name, known)}"
             )
     place, array = find(model, name, "over")
     if place.index is None and array.size != 1:

@@ -118,14 +118,14 @@ class Store:
         except (FileNotFoundError, NotADirectoryError):
             if missing_is_none:
                 return None
-            raise InputError(f"{str(self.path)!r} holds no ensemble: there is no {MANIFEST} in it") from None
+            raise InputError(f"{str(self.path)!r} contains no ensemble: it has no file {MANIFEST}") from None
         except OSError as error:
             raise InputError(f"{str(self.path)!r} cannot be read: {error.strerror}") from None
         except ValueError:
             manifest = None
         if not isinstance(manifest, dict) or not REQUIRED_KEYS <= set(manifest):
             raise InputError(
-                f"{str(self.path / MANIFEST)!r} is no description of an ensemble by this version of ukjax: remove the "
+                f"{str(self.path / MANIFEST)!r} does not describe an ensemble of this version of ukjax: remove the "
                 "folder, or read it by the version that wrote it"
             )
         self._manifest = manifest

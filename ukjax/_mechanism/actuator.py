@@ -130,7 +130,7 @@ def actuators_of(values: Any, joints: Mapping[str, Any]) -> tuple[Actuator, ...]
         if not isinstance(name, str) or not name:
             raise InputError(f"name of actuators[{i}] must be a word, got {repr_of(name)}")
         if name in [other.name for other in actuators]:
-            raise InputError(f"actuators must have a name each, got {name!r} twice")
+            raise InputError(f"actuators must have different names, got {name!r} twice")
         if not isinstance(joint, str) or joint not in joints:
             hint = did_you_mean(joint, joints) if isinstance(joint, str) else "."
             raise InputError(f"joint of actuator {name!r} must be the name of a joint, got {repr_of(joint)}{hint}")

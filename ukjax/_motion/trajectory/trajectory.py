@@ -785,5 +785,7 @@ def _events_of(path, saved) -> EventHistory | None:
 def _whole(path, saved, record, what) -> dict[str, np.ndarray]:
     names = [each.name for each in fields(record)]
     if missing := [name for name in names if name not in saved]:
-        raise InputError(f"{str(path)!r} holds no whole trajectory: {what}_{missing[0]} is missing")
+        raise InputError(
+            f"{str(path)!r} must be a file that Trajectory.save wrote, got one without {what}_{missing[0]}"
+        )
     return {name: saved[name] for name in names}
