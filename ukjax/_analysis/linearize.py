@@ -170,8 +170,8 @@ def state_of(
     system = plant_of(system)
     if v is None and system.kinematic_map is not None and system.velocities is None:
         raise InputError(
-            "v must be given for a system with a kinematic_map whose velocities have no names, since their number is "
-            "not known: give v, or name them by System(..., velocities=[(name, unit), ...])"
+            "velocities of a system with a kinematic_map must have names, which give their number: "
+            "System(..., velocities=[(name, unit), ...])"
         )
     n = q.size if system.kinematic_map is None else len(system.velocities or ())
     velocities = jnp.zeros(n, q.dtype) if v is None else as_array("v", v)
