@@ -346,7 +346,7 @@ BAD = {
     "restitution": (lambda: Contact(Point("a"), Plane(), restitution=1.1), "restitution must be .* not above 1"),
     "the name of a body": (
         lambda: floating(Contact(Point("aa"), Plane())),
-        r"contacts\[0\] has a Point on 'aa', which is no body; did you mean 'a'\?",
+        r"contacts\[0\] has a Point on 'aa', which is not a body; did you mean 'a'\?",
     ),
     "no contact": (lambda: floating(Point("a")), r"contacts\[0\] must be a ukjax.contacts.Contact, got Point"),
 }
