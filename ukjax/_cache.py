@@ -24,6 +24,11 @@ def enable_compilation_cache(folder: str | os.PathLike | None = None) -> Path:
     -------
     Path
         The cache folder.
+
+    Raises
+    ------
+    InputError
+        If ``folder`` is not the name of a folder.
     """
     if not isinstance(folder, str | os.PathLike | None) or folder == "":
         raise InputError(f"folder must be the name of a folder, got {folder!r}")

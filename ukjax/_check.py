@@ -245,7 +245,7 @@ def check_step(dt: Any, ts: Any, most: int = MAX_FIXED_STEPS, otherwise: str = "
     if span / length > most:
         raise InputError(
             f"dt = {length:g} s would take {span / length:.3g} steps for {span:g} s, which is more than "
-            f"{most:g}: take longer steps, or less time{otherwise}"
+            f"{most:g}: take longer steps, or a shorter time{otherwise}"
         )
 
 
@@ -256,8 +256,8 @@ def check_memory(name: str, value: Any, count: int) -> None:
     needed, available = 8 * count / 2**30, memory() / 2**30
     if needed > available:
         raise InputError(
-            f"{name} of shape {size_of(value)} asks for {count:.3g} numbers to be kept, {needed:.3g} GiB, but "
-            f"there are {available:.3g} GiB of memory: ask for fewer samples or starts, or do them in parts"
+            f"{name} of shape {size_of(value)} needs memory for {count:.3g} numbers, {needed:.3g} GiB, but "
+            f"{available:.3g} GiB are available: use fewer samples or starts, or compute them in parts"
         )
 
 
@@ -333,6 +333,6 @@ def call(name: str, function: Callable, *arguments: Any) -> Any:
         return function(*arguments)
     except CONCRETIZATION_ERRORS as error:
         raise InputError(
-            f"{name} must be made of jax.numpy and work for any values: it asks for the value of an argument, by "
-            "NumPy or math (write jnp.sin for np.sin), float(...), or an if (write jnp.where)"
+            f"{name} must be a function that JAX can trace: it uses the value of an argument, in NumPy or math "
+            "(write jnp.sin for np.sin), in float(...), or in an if (write jnp.where)"
         ) from error

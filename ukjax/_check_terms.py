@@ -23,7 +23,7 @@ def check_terms(terms: Any, where: str = "", coordinates: Sequence[str] = ()) ->
             at = tuple(int(i) for i in np.argwhere(~np.isfinite(value))[0])
             raise InputError(
                 f"{name} is not finite{where}: {name}{list(at)} = {np.asarray(value)[at]}. Look for a division by "
-                "zero or a root of a negative number in the function that makes it"
+                "zero or a root of a negative number in the function that returns it"
             )
     complaint = complaint_of_mass(M, where, coordinates)
     if complaint:
@@ -113,7 +113,7 @@ def check_unique(
     if least < (100 * (n + m) * np.finfo(A.dtype).eps) ** 0.5:
         raise InputError(
             f"method {method!r} needs rows that are clearly independent{where}: those of A, scaled to unit length, "
-            f"have the smallest singular value {least:.2g}. Use the default method 'orthogonal', which needs less"
+            f"have the smallest singular value {least:.2g}. Use the default method 'orthogonal', which accepts them"
         )
     raise InputError(
         f"method {method!r} found no finite acceleration{where}: it needs a positive definite M. "

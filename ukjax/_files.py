@@ -88,8 +88,8 @@ def locked(path: Path, alone: bool) -> Iterator[bool]:
             return
         except OSError as error:
             warnings.warn(
-                f"{str(path.parent)!r} is on a disk without locks ({error.strerror}): nothing keeps a second process "
-                "from writing there at the same time; start only one, or give each its own rank",
+                f"{str(path.parent)!r} is on a disk without file locks ({error.strerror}), so that a second process "
+                "could write there at the same time: start only one process, or give each its own rank",
                 stacklevel=4,
             )
         yield True

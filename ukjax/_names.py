@@ -22,7 +22,7 @@ def names_and_units(what: str, given: Iterable[Sequence[str]] | None) -> tuple[t
     names = [name for name, _ in pairs]
     for name in names:
         if names.count(name) > 1:
-            raise InputError(f"{what} must have a name each, got {name!r} twice")
+            raise InputError(f"{what} must have different names, got {name!r} twice")
     return tuple((name, unit) for name, unit in pairs)
 
 

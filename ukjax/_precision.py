@@ -141,7 +141,7 @@ def warn_if_single(dtype: jnp.dtype) -> None:
     """Warn if float32 is used only because it is JAX's default. The message says how to change it."""
     if dtype == jnp.float32 and not is_double_allowed():
         warnings.warn(
-            "computing in float32, JAX's default: call ukjax.enable_float64() before making any array for the "
-            "reference precision, or pass rtol=... to say that float32 is meant",
+            "computing in float32, JAX's default: for float64, the reference precision, call ukjax.enable_float64() "
+            "before any array is created; if float32 is intended, pass rtol=...",
             stacklevel=3,
         )

@@ -130,7 +130,22 @@ class AbstractSystem(FlattenedOnce):
     def command(self, t: Numbers, q: Numbers, v: Numbers, passive: Terms | None = None) -> Command:
         """Return the actuator command, and the part of the task that the actuators cannot realise.
 
-        Raises ``InputError`` for a system without control.
+        Parameters
+        ----------
+        t, q, v
+            Time [s] and state, (nq,) and (n,).
+        passive
+            Terms of the system with its motors off, if they are known already; otherwise they are evaluated.
+
+        Returns
+        -------
+        Command
+            The inputs u (p,), and the part of the task that is out of reach.
+
+        Raises
+        ------
+        InputError
+            For a system without control.
         """
         if self.control is None:
             raise InputError(
@@ -183,7 +198,9 @@ class AbstractSystem(FlattenedOnce):
     def residual(
         self, t: ScalarLike, q: Float[Array, " nq"], v: Float[Array, " n"], acceleration: Float[Array, " n"]
     ) -> Float[Array, " m"]:
-        """Return the residual of each enforced constraint at its own level: φ, ψ, or A q̈ − b."""
+        """Return the residual (m,) of each enforced constraint at its own level: φ, ψ, or A a − b with the
+        ``acceleration`` a, in the unit of the constraint.
+        """
         return as_written(self.enforced, t, q, v, acceleration)
 
     def task_error(self, t: ScalarLike, q: Float[Array, " nq"], v: Float[Array, " n"]) -> Float[Array, " k"] | None:
@@ -453,6 +470,7 @@ class System(AbstractSystem):
             check_function("kinematic_map", kinematic_map, "q, v")
         elif velocities is not None:
             raise InputError(
-                "velocities are named by their coordinates, unless kinematic_map(q, v) says that they are others"
+                "velocities must be None without a kinematic_map(q, v): the velocities are then the rates of the "
+                "coordinates"
             )
         self.kinematic_map, self.velocities = kinematic_map, names_and_units("velocities", velocities)

@@ -116,7 +116,10 @@ def _has_states(model, q, v, name="v0"):
         sizes = [m for m in (v.shape[-1], v.shape[-1] - k) if _moves(plant, q, v, m)]
         n = sizes[0] if len(sizes) == 1 else None
         if n is None:
-            raise InputError("velocities must be named in a system with a kinematic_map, so that their number is known")
+            raise InputError(
+                "velocities of a system with a kinematic_map must have names, which give their number: "
+                "System(..., velocities=[(name, unit), ...])"
+            )
     if v.ndim == 0 or v.shape[-1] not in (n, n + k):
         names = ", ".join(name for name, _ in model.plant.control.states)
         raise InputError(

@@ -143,5 +143,5 @@ def test_bad_input_raises():
         uk.continuation(hoop, [0.0, -0.5], 3.0, until=3.0)
     with pytest.raises(uk.InputError, match=r"family must return a ukjax.System, got"):
         uk.continuation(lambda p: p, [0.0, -0.5], 3.0, until=4.0)
-    with pytest.raises(uk.InputError, match="fixed_period must be None for equilibria"):
+    with pytest.raises(uk.InputError, match="fixed_period must be None unless start is an Orbit"):
         uk.continuation(hoop, [0.0, -0.5], 3.0, until=4.0, fixed_period=True)

@@ -269,7 +269,7 @@ def test_data_in_millimetres_give_a_warning_and_an_error(tmp_path, capsys):
     assert command("fit", "rough_incline", "slide.csv", "--free", "mu") == 1
     doubt, verdict = capsys.readouterr().err.splitlines()
     # Errors of x and y are equal, so that rounding decides which of them is named.
-    assert re.search("the model does not meet the data: the residuals of output [01],", doubt) and "mm for m" in doubt
+    assert re.search("the model does not fit the data: the residuals of output [01],", doubt) and "mm for m" in doubt
     assert verdict == "ukjax fit: the data determine none of mu: the estimates are meaningless"
 
 

@@ -223,7 +223,7 @@ def test_painleve_rod_reports_no_consistent_force_or_several():
     assert reason(1.2, 0.0) == reason(1.2, 4.0) == "reached its last time"
     assert reason(1.5, 0.0) == "came to contacts and friction without consistent forces"
     assert reason(1.5, 4.0) == "came to contacts and friction with several consistent forces"
-    with pytest.raises(uk.SimulationError, match="no forces are consistent"):
+    with pytest.raises(uk.SimulationError, match="no forces of contacts and dry friction are consistent"):
         uk.simulate(
             uk.System(ROD, uk.Unilateral(gap_of_rod, friction=1.5, slip=slip_of_rod)),
             [0.0, np.sin(angle), angle],

@@ -334,7 +334,7 @@ BAD = {
     "equal ends": (lambda: Capsule("a", ends=np.ones((2, 3)), radius=1), "ends must be two different points"),
     "edges": (lambda: Box("a", size=(1, 2, 0)), "size must be numbers above 0"),
     "an axis": (lambda: Cylinder("a", axis="w", radius=1, length=1), "axis must be x, y, z"),
-    "a normal": (lambda: Plane(normal=(0, 0, 0)), "normal must point somewhere"),
+    "a normal": (lambda: Plane(normal=(0, 0, 0)), "normal must not be zero"),
     "no shape": (lambda: Contact("a", Plane()), "a must be a shape of ukjax.contacts, got str"),
     "the pair": (
         lambda: Contact(Box("a", size=(1, 1, 1)), Sphere("b", radius=1)),
@@ -346,7 +346,7 @@ BAD = {
     "restitution": (lambda: Contact(Point("a"), Plane(), restitution=1.1), "restitution must be .* not above 1"),
     "the name of a body": (
         lambda: floating(Contact(Point("aa"), Plane())),
-        r"contacts\[0\] has a Point on 'aa', which is no body; did you mean 'a'\?",
+        r"contacts\[0\] has a Point on 'aa', which is not a body; did you mean 'a'\?",
     ),
     "no contact": (lambda: floating(Point("a")), r"contacts\[0\] must be a ukjax.contacts.Contact, got Point"),
 }

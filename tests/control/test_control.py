@@ -351,5 +351,7 @@ def test_exceeded_actuator_limit_gives_a_warning_with_its_time():
             [[1.0]], uk.Holonomic(lambda t, q: q - t**3, name="path"), limits=[7.0], inputs=[("motor", "N")]
         ),
     )
-    with pytest.warns(UserWarning, match=r"actuator 'motor' .* limit of 7 N, first at t = 0.75 s; the most is 12 N"):
+    with pytest.warns(
+        UserWarning, match=r"actuator 'motor' .* limit of 7 N, first at t = 0.75 s; its largest value is 12 N"
+    ):
         uk.simulate(swing, [0.0], [0.0], [0.0, 0.25, 0.5, 0.75, 1.0])

@@ -68,7 +68,7 @@ def test_incompatible_versions_give_a_warning_or_an_error(without_derivatives, t
     changes: Any = (
         ({"format": np.array(99)}, "in format 99, and this ukjax, .*, reads format .*: export it again"),
         ({"program": arrays["program"][:100]}, "written by ukjax .* and JAX .*, cannot be read by JAX"),
-        ({"provenance": np.array("none")}, "is no simulator that ukjax.export wrote"),
+        ({"provenance": np.array("none")}, "is not a simulator that ukjax.export wrote"),
     )
     for change, said in changes:
         with open(tmp_path / "changed.bin", "wb") as file:
@@ -127,19 +127,21 @@ print(repr(found.q[-1, 0].item()), found.reason)
 
 def test_bad_input_raises(without_derivatives, tmp_path):
     simulator = uk.load_simulator(without_derivatives)
-    with pytest.raises(ValueError, match=r"numbers has 'lenght'; did you mean 'length'\? There are: length"):
+    with pytest.raises(
+        ValueError, match=r"numbers names no parameter 'lenght'; did you mean 'length'\? There are: length"
+    ):
         simulator(LEVEL, REST, {"lenght": 1.0})
     with pytest.raises(ValueError, match=r"q0 and v0 must have shape \(2,\) or \(members, 2\), got shapes \(3,\)"):
         simulator(np.zeros(3), np.zeros(3))
     with pytest.raises(ValueError, match=r"numbers\['length'\] must be a number, or have shape \(1,\), got \(3,\)"):
         simulator(LEVEL, REST, {"length": [1.0, 2.0, 3.0]})
     (tmp_path / "robot.bin").write_bytes(b"nothing")
-    with pytest.raises(ValueError, match="robot.bin' is no simulator that ukjax.export wrote"):
+    with pytest.raises(ValueError, match="robot.bin' is not a simulator that ukjax.export wrote"):
         uk.load_simulator(tmp_path / "robot.bin")
     for how, said in (
         ({"over": "length"}, "over must name numbers of the model, such as"),
         ({"over": ["lenght"]}, "did you mean 'length'"),
-        ({"over": ["x"]}, "starts are given in any case"),
+        ({"over": ["x"]}, "q0 and v0 are always inputs"),
         ({"derivatives": True}, "derivatives need fixed steps"),
         ({"path": tmp_path / "none" / "robot.bin"}, "cannot be written"),
     ):

@@ -332,7 +332,7 @@ def test_damaged_file_raises_and_is_named(whole, tmp_path):
     sweep(folder)
     assert content(folder) == content(whole)
     (folder / "ensemble.json").write_text("[]")
-    with pytest.raises(ValueError, match="is no description of an ensemble"):
+    with pytest.raises(ValueError, match="does not describe an ensemble"):
         uk.open_ensemble(folder)
 
 

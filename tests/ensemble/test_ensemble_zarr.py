@@ -176,7 +176,7 @@ def test_insufficient_memory_does_not_change_files(whole, tmp_path, monkeypatch)
 def test_resumed_sweep_requires_the_same_chunk(whole, tmp_path, monkeypatch):
     folder = tmp_path / "s.zarr"
     interrupted(folder, monkeypatch)
-    with pytest.raises(ValueError, match="chunk must be 16, with which store .* was begun, or left out, got 24"):
+    with pytest.raises(ValueError, match="chunk must be 16, as in the existing store .*, or left out, got 24"):
         sweep(folder, chunk=24)
     with pytest.raises(ValueError, match="holds another ensemble: 'dt' is 0.02 there"):
         sweep(folder, chunk=24, dt=0.01)
@@ -196,7 +196,7 @@ def test_missing_or_old_zarr_raises_before_computing(version, whole, tmp_path, m
     monkeypatch.setattr(importlib.metadata, "version", installed)
     monkeypatch.setattr(run_module, "plan_of", None)
     for use in (lambda: sweep(tmp_path / "s.zarr"), lambda: uk.open_ensemble(whole)):
-        with pytest.raises(ImportError, match=r"is kept by the package zarr, .*: pip install 'ukjax\[zarr\]'"):
+        with pytest.raises(ImportError, match=r"needs the package zarr, .*: pip install 'ukjax\[zarr\]'"):
             use()
     assert not (tmp_path / "s.zarr").exists()
 

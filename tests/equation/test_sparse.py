@@ -76,7 +76,7 @@ def test_dependent_rows_and_unknown_pattern_are_errors(rng):
     twice = uk.Terms(M, Q, np.concatenate([A, A[:1]]), np.concatenate([b, b[:1] + 1]))
     with pytest.raises(ValueError, match="Sparse"):
         uk.constrained_motion(twice, "sparse")
-    with pytest.raises(ValueError, match="must know where 2 rows of 5 coordinates are zero"):
+    with pytest.raises(ValueError, match="needs to know which entries of 2 rows of 5 coordinates are zero"):
         jax.jit(lambda Q: uk.constrained_motion(uk.Terms(M, Q, A, b), "sparse").acceleration)(Q)
     method = uk.Sparse.of((M, A))
     found = jax.jit(lambda Q: uk.constrained_motion(uk.Terms(M, Q, A, b), method).acceleration)(Q)

@@ -181,7 +181,7 @@ def test_fit_resumes_from_a_checkpoint(noisy, tmp_path):
 
 
 def test_estimate_stays_within_bounds(noisy):
-    with pytest.warns(UserWarning, match="the model does not meet the data: the residuals of output 0"):
+    with pytest.warns(UserWarning, match="the model does not fit the data: the residuals of output 0"):
         found = uk.fit(guess(l=jnp.array(1.1)), noisy, "l", bounds={"l": (1.0, 1.2)}, fit_starts=False)
     assert 1.19 < found.values[0] < 1.2
 
@@ -192,7 +192,7 @@ def test_estimate_stays_within_bounds(noisy):
         (dict(free="lenght"), "Swing has no number 'lenght'"),
         (dict(free="l[1]"), "its array has shape ()"),
         (dict(free=()), "at least one parameter"),
-        (dict(free="nothing"), "'nothing' changes nothing that is measured"),
+        (dict(free="nothing"), "'nothing' has no effect on the measured outputs"),
         (dict(free="l", bounds={"l": (2.0, 3.0)}), "must lie inside its bounds"),
         (dict(free="l", bounds={"m": (2.0, 3.0)}), "bounds has 'm', which is not free"),
         (dict(free="l", loss="huge"), "loss must be 'linear', 'soft_l1'"),
@@ -246,7 +246,7 @@ def test_data_in_another_unit_give_warnings():
     """One warning before the search, and one after it."""
     data = uk.Experiment(TS, 1000 * by_scipy((1.0, 0.0)), np.array([1.0, 0.0]))
     before = pytest.warns(UserWarning, match="1e\\+03 times as large as the model's first guess")
-    with before, pytest.warns(UserWarning, match="the model does not meet the data"):
+    with before, pytest.warns(UserWarning, match="the model does not fit the data"):
         uk.fit(Swing(), data, "l", fit_starts=False, most_evaluations=2)
 
 
@@ -359,12 +359,12 @@ def test_doubts_about_a_fit_are_printed():
         guess(l=l), uk.Experiment(TS, y, [1.0, 0.0], sigma=sigma), ("l", "k"), fit_starts=False, **how
     )
     assert fitted(0.01).doubts == ()
-    assert re.search(r"residuals are [23]\.\d* times sigma .*: the model lacks something", str(fitted(0.004)))
+    assert re.search(r"residuals are [23]\.\d* times sigma .*: the model is incomplete", str(fitted(0.004)))
     assert "sigma is too large" in str(fitted(0.03))
     assert "not converged after 2 evaluations" in str(fitted(0.01, most_evaluations=2))
-    with pytest.warns(UserWarning, match="does not meet the data"):
+    with pytest.warns(UserWarning, match="does not fit the data"):
         bad = fitted(0.01, 1.05, bounds={"l": (1.0, 1.1)})
-    assert "the model does not meet the data: the residuals of output 0" in str(bad)
+    assert "the model does not fit the data: the residuals of output 0" in str(bad)
 
 
 def test_interval_level_outside_0_to_1_raises(noisy):

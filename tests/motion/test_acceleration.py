@@ -169,7 +169,7 @@ def test_sparse_acceleration_under_jit_needs_explicit_band(rng):
     band = Sparse.of((np.asarray(terms.M), np.asarray(terms.A)))
     found = jax.jit(lambda q, v: uk.acceleration(case.system, 0.0, q, v, band))(q, v)
     close(found, uk.acceleration(case.system, 0.0, q, v, method="orthogonal"))
-    with pytest.raises(ValueError, match="must know where 12 rows of 13 coordinates are zero"):
+    with pytest.raises(ValueError, match="needs to know which entries of 12 rows of 13 coordinates are zero"):
         jax.jit(lambda q, v: uk.acceleration(case.system, 0.0, q, v, "sparse"))(q, v)
 
 

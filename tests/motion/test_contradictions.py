@@ -127,4 +127,4 @@ def test_state_retains_failure_of_earlier_step(drift):
 def test_state_retains_non_finite_result():
     blown = uk.System(uk.MassForce(np.eye(1), lambda t, q, v: jnp.where(t < 0.1, jnp.nan, 0 * q)), ())
     state = uk.step(blown, uk.initial_state(blown, [0.1], [0.0]), 0.1)
-    assert state.reason == uk.step(blown, state, 0.1).reason == "met a number that is not finite"
+    assert state.reason == uk.step(blown, state, 0.1).reason == "came to a number that is not finite"

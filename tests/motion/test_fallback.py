@@ -232,7 +232,7 @@ def test_rockers_pass_flat_pose_or_stop_there():
             np.testing.assert_allclose(energy(q[:, 2], v[:, 2]), energy(0.8, 0.5), rtol=0, atol=1000 * rtol)
         else:
             stopped += 1
-            assert motion.reason == "found no step small enough to go on"
+            assert motion.reason == "found no step small enough to continue"
             np.testing.assert_allclose(motion.last[0], 0.4957, atol=1e-4)
     assert stopped <= 1
 

@@ -121,7 +121,7 @@ def test_jump_of_constraint_ends_motion(how, members):
     q0, v0 = [0.0, 0.0], [0.1, 0.0]
     if members is not None:
         q0, v0 = (np.tile(x, (members, 1)) for x in (q0, v0))
-    with pytest.raises(uk.SimulationError, match=r"at t = 0\.(49\d*|5) s.*leap.*'path' is 1") as caught:
+    with pytest.raises(uk.SimulationError, match=r"at t = 0\.(49\d*|5) s.*jump.*'path' is 1") as caught:
         uk.simulate(jumping(0.5), q0, v0, [0.0, 0.25, 1.0], **how)
     assert "trajectory 0 (3 of 3 failed)" in str(caught.value) or members is None
     ended = uk.simulate(jumping(0.5), q0, v0, [0.0, 0.25, 1.0], throw=False, **how)

@@ -141,7 +141,7 @@ def test_unreachable_constraint_error_names_time_and_constraint():
     model = uk.System(uk.MassForce(np.eye(2), np.zeros(2)), uk.Holonomic(tip, name=("tip x", "tip y")))
     q0, v0 = uk.project(model, 0.0, [1.0, -1.0], REST)
     ts = np.linspace(0, 4, 9)
-    with pytest.raises(uk.SimulationError, match=r"the motion stopped at t = 2 s.*'tip x' acts hardest there"):
+    with pytest.raises(uk.SimulationError, match=r"the motion ended at t = 2 s.*'tip x' acts hardest there"):
         uk.simulate(model, q0, v0, ts)
     partial = uk.simulate(model, q0, v0, ts, throw=False)
     assert not partial.finished
@@ -150,7 +150,7 @@ def test_unreachable_constraint_error_names_time_and_constraint():
 
 
 def test_error_for_max_steps_gives_time_and_limit():
-    with pytest.raises(uk.SimulationError, match=r"came to t = .* s in max_steps = 4 steps: allow more"):
+    with pytest.raises(uk.SimulationError, match=r"reached only t = .* s in max_steps = 4 steps: increase max_steps"):
         uk.simulate(Pendulum(), LEVEL, REST, [0.0, 10.0], max_steps=4)
 
 

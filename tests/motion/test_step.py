@@ -165,7 +165,7 @@ class Planes(eqx.Module):
 def test_result_of_step_reports_failed_member():
     blown = uk.System(uk.MassForce(np.eye(2), lambda t, q, v: jnp.where(q > 0.5, jnp.nan, -q)), ())
     state = uk.step(blown, uk.initial_state(blown, [[0.1, 0.1], [0.9, 0.0]], [0.0, 0.0]), DT)
-    assert np.asarray(state.reason).tolist() == ["reached its last time", "met a number that is not finite"]
+    assert np.asarray(state.reason).tolist() == ["reached its last time", "came to a number that is not finite"]
 
 
 @pytest.mark.parametrize(

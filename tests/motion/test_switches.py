@@ -74,5 +74,5 @@ def test_invalid_switches_are_errors():
         run(switches=1.0)
     with pytest.raises(ValueError, match="switches"):
         run(switches=[np.nan])
-    with pytest.raises(ValueError, match=r"Kvaerno5 does so 1\.23 times its length after the start of a step"):
+    with pytest.raises(ValueError, match=r"Kvaerno5 evaluates them up to 1\.23 step lengths after its start"):
         run(switches=[1.0], solver=dfx.Kvaerno5())

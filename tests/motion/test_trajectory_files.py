@@ -172,12 +172,12 @@ def test_figures_of_loaded_trajectory_match_those_of_saved_one(single, tmp_path)
 @pytest.mark.parametrize(
     ("name", "content", "words"),
     [
-        ("x.csv", b"t\n", r"path must end in .npz or .nc, got .*a table \(.csv\) does not hold all"),
-        ("x.npz", b"", "is not, or no longer, an archive"),
-        ("x.npz", b"PK\x03\x04 and no more", "is not, or no longer, an archive"),
-        ("x.npz", b"\x93NUMPY", "is not, or no longer, an archive"),
-        ("x.nc", b"\x89HDF\r\n\x1a\n", "is not, or no longer, a netCDF file of classic format"),
-        ("x.nc", b"CDF\x02", "is not, or no longer, a netCDF file"),
+        ("x.csv", b"t\n", r"path must end in .npz or .nc, got .*a table \(.csv\) does not contain the whole motion"),
+        ("x.npz", b"", "is not a complete archive"),
+        ("x.npz", b"PK\x03\x04 and no more", "is not a complete archive"),
+        ("x.npz", b"\x93NUMPY", "is not a complete archive"),
+        ("x.nc", b"\x89HDF\r\n\x1a\n", "is not a complete netCDF file of classic format"),
+        ("x.nc", b"CDF\x02", "is not a complete netCDF file"),
     ],
 )
 def test_invalid_trajectory_file_is_error(name, content, words, tmp_path):
@@ -191,13 +191,13 @@ def test_truncated_or_foreign_file_is_error(ending, single, tmp_path):
     path = single.save(tmp_path / f"motion.{ending}")
     whole = path.read_bytes()
     path.write_bytes(whole[: len(whole) // 2])
-    with pytest.raises(ValueError, match="no longer"):
+    with pytest.raises(ValueError, match="is not a complete"):
         uk.load_trajectory(path)
     if ending == "npz":
         np.savez(path, t=TS, q=np.zeros((5, 1)), v=np.zeros((5, 1)))
     else:
         xarray.Dataset({"q": (("time", "coordinate"), np.zeros((5, 1)))}, {"time": TS}).to_netcdf(path, engine="scipy")
-    with pytest.raises(ValueError, match="holds no whole trajectory, but .*is missing"):
+    with pytest.raises(ValueError, match="must be a file that Trajectory.save wrote, got one without"):
         uk.load_trajectory(path)
     with pytest.raises(FileNotFoundError, match="nothing"):
         uk.load_trajectory(tmp_path / f"nothing.{ending}")

@@ -86,7 +86,7 @@ def test_disk_without_locks_gives_a_warning(system, tmp_path, monkeypatch):
         raise OSError(errno.ENOLCK, "No locks available")
 
     monkeypatch.setattr(files, "fcntl", None) if system == "without" else monkeypatch.setattr(fcntl, "flock", fail)
-    with pytest.warns(UserWarning, match="is on a disk without locks .*: nothing keeps a second process from writing"):
+    with pytest.warns(UserWarning, match="is on a disk without file locks .*, so that a second process could write"):
         with locked(tmp_path / ".lock", True) as mine:
             assert mine
     write_json(tmp_path / "x.json", {"a": 1})  # needs no lock

@@ -380,7 +380,7 @@ DRIFTING = uk.System(FREE, kinematic_map=lambda q, v: kinematic_map(q, v) + 0.1)
 @pytest.mark.parametrize(
     ("mistake", "message"),
     (
-        (lambda: uk.System(FREE, velocities=[("wx", "rad/s")]), "velocities are named by their coordinates, unless"),
+        (lambda: uk.System(FREE, velocities=[("wx", "rad/s")]), "velocities must be None without a kinematic_map"),
         (
             lambda: uk.simulate(SAME, LEVEL, OMEGA, TS),
             "kinematic_map must return q̇ of shape .4,. like q",
@@ -389,11 +389,14 @@ DRIFTING = uk.System(FREE, kinematic_map=lambda q, v: kinematic_map(q, v) + 0.1)
         (lambda: uk.project(DRIFTING, 0.0, LEVEL, OMEGA), "kinematic_map must be linear in v, q̇ = N.q. v"),
         (
             lambda: uk.initial_state(DRIFTING, np.tile(LEVEL, (2, 1)), OMEGA),
-            "A coordinate that moves by itself belongs into v",
+            "If a coordinate has a rate of its own, add this rate to v",
         ),
         (lambda: uk.simulate(TOP, LEVEL, np.ones(4), TS), "mass_matrix must return shape .4, 4. for v of shape .4,"),
         (lambda: uk.simulate(TOP, np.tile(LEVEL, (3, 1)), np.ones((2, 3)), TS), "v0 must have shape .n,., or"),
-        (lambda: uk.simulate(TOP, LEVEL, OMEGA, TS, atol=np.ones(4)), "atol must be one number where"),
+        (
+            lambda: uk.simulate(TOP, LEVEL, OMEGA, TS, atol=np.ones(4)),
+            "atol must be one number for a model with a kinematic_map",
+        ),
         (
             lambda: uk.project(TOP, 0.0, LEVEL, OMEGA, fixed=("wz", "wu")),
             "fixed names no coordinate 'wu'; did you mean",

@@ -494,7 +494,9 @@ def test_integers_and_booleans_of_a_model_are_not_converted():
 
 
 def test_float_needed_as_a_python_number_is_not_converted_with_a_warning():
-    with pytest.warns(UserWarning, match=r"^Tilted\.\w+ is a Python number that cannot vary, .*equinox.field\(static"):
+    with pytest.warns(
+        UserWarning, match=r"^Tilted\.\w+ is a Python number that JAX cannot trace, .*equinox.field\(static"
+    ):
         model = canonicalise(Tilted(), jnp.ones(1), jnp.ones(1), jnp.zeros(2))[0]
     assert type(model.g) is type(model.tilt) is float
 

@@ -250,7 +250,7 @@ def continuation(
 
 def _equilibria(family, start, parameter, t, hold, fixed_period, size):
     if fixed_period is not None:
-        raise InputError("fixed_period must be None for equilibria: it is for an Orbit as the start")
+        raise InputError("fixed_period must be None unless start is an Orbit: an equilibrium has no period")
     system = system_of(family, parameter)
     system, t, q, v = state_of(system, t, start, None, "start")
     curve, point = Equilibria(family, t, q, v, hold, size), Point(np.asarray(q), np.asarray(v), 0.0, float(parameter))
@@ -266,7 +266,8 @@ def _equilibria(family, start, parameter, t, hold, fixed_period, size):
             curve.check(point)
             return curve, point
     raise InputError(
-        "start must be closer to an equilibrium: none is found from there. ukjax.equilibrium searches farther"
+        "start must be closer to an equilibrium: the search found none from there. "
+        "ukjax.equilibrium(system, near=...) searches from farther away"
     )
 
 
@@ -346,12 +347,15 @@ class Follower(NamedTuple):
         """The first node, with the tangent towards ``last``."""
         at = self.curve.linearised(point)
         if not at.is_finite:
-            raise InputError("start must be a regular point: the equations are not finite there")
+            raise InputError(
+                "start must be a state at which the equations of motion are finite, got NaN or infinity there"
+            )
         slope = at.slope * self.curve.scale
         if slope.shape[1] - rank(slope) > 1:
             raise InputError(
-                "start must be one of isolated solutions at its value of the parameter, and here they form a family: "
-                "hold a coordinate, such as the amplitude of a conservative motion, or start beside a branch point"
+                "start must be an isolated solution at its value of the parameter, but it belongs to a continuous "
+                "family of solutions: fix a coordinate by hold=..., such as the amplitude of a conservative motion, or "
+                "start beside a branch point"
             )
         node = self.node(point, at, None)
         sign = np.sign(self.last - self.first) * np.sign(node.tangent[-1])

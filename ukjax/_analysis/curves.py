@@ -135,8 +135,8 @@ class Equilibria(AbstractCurve):
         unknowns = len(self.chosen.of_q) + count_states(kinematic_map_of(system))
         if unknowns != len(self.chosen.of_v):
             raise InputError(
-                "family must have as many free velocities as free coordinates: equilibria of nonholonomic systems form "
-                "families at each value of the parameter"
+                "family must return a system with as many free velocities as free coordinates: equilibria of a "
+                "nonholonomic system are not isolated, so that no single branch can be followed"
             )
         self.scale = np.append(np.ones(unknowns), self.size)
         quick = rows.fast_path(method) or method

@@ -153,7 +153,7 @@ class LinearModel(eqx.Module):
         if not is_concrete(self.A, self.B, Q, R):
             raise InputError("lqr must have concrete values: call it outside of jax.jit, jax.vmap and derivatives")
         if not p:
-            raise InputError("lqr must have inputs, and there are none: linearize(..., inputs=('name',))")
+            raise InputError("lqr needs inputs, and the linear model has none: linearize(..., inputs=('name',))")
         check_definite("R", R)
         A, B, Q, R = np.asarray(self.A), np.asarray(self.B), np.asarray(Q), np.asarray(R)
         if not np.allclose(Q, Q.T) or np.linalg.eigvalsh(Q).min() < -1e-9 * max(np.abs(Q).max(), 1e-300):
@@ -162,8 +162,8 @@ class LinearModel(eqx.Module):
             S = scipy.linalg.solve_continuous_are(A, B, Q, R)
         except (np.linalg.LinAlgError, ValueError):
             raise InputError(
-                "lqr finds no regulator: some motion that does not decay is out of reach of the inputs, or has no "
-                "weight in Q. Give more inputs, or weights to all states"
+                "lqr finds no regulator: some motion that does not decay is not controllable by the inputs, or has "
+                "no weight in Q. Give more inputs, or weights to all states"
             ) from None
         K = np.linalg.solve(R, B.T @ S)
         return Regulator(jnp.asarray(K), jnp.asarray(S), jnp.asarray(np.linalg.eigvals(A - B @ K) + 0j))

@@ -169,7 +169,10 @@ def state_of(
         raise InputError(f"{name} must have shape (n,), one entry per coordinate, got shape {q.shape}")
     system = plant_of(system)
     if v is None and system.kinematic_map is not None and system.velocities is None:
-        raise InputError("velocities must be named in a system with a kinematic_map, so that their number is known")
+        raise InputError(
+            "velocities of a system with a kinematic_map must have names, which give their number: "
+            "System(..., velocities=[(name, unit), ...])"
+        )
     n = q.size if system.kinematic_map is None else len(system.velocities or ())
     velocities = jnp.zeros(n, q.dtype) if v is None else as_array("v", v)
     system, velocities = with_initial_states(system, q, velocities, "v")
@@ -206,8 +209,8 @@ def check_state(rows: Rows, system: AbstractSystem, t: Array, q: Float[Array, " 
         outside, size = map(np.asarray, _nonintegrable(system, q, v))
         if not np.all(outside <= float(np.finfo(q.dtype).eps) ** 0.5 * size):
             raise InputError(
-                "kinematic_map must leave the velocities free to reach all coordinates beside a state, and its columns "
-                "N(q) define a nonholonomic constraint: use more velocities, and a ukjax.Pfaffian for the constraint"
+                "kinematic_map must not contain a nonholonomic constraint, but some coordinates near this state cannot "
+                "be reached by q̇ = N(q) v: use more velocities, and a ukjax.Pfaffian for the constraint"
             )
 
 
@@ -244,7 +247,7 @@ def _inputs(system, inputs, t, q, v) -> tuple[Callable, Named]:
         return forces, named_inputs(system, _width(forces, t, q, v))
     if system.control is not None and system.control.projected:
         raise InputError(
-            "inputs must be None, since the control of this system enforces its task: the task leaves nothing to them"
+            "inputs must be None, since the control of this system enforces its task and so determines all its inputs"
         )
     names = _as_names(inputs)
     if names is not None:

@@ -95,7 +95,7 @@ def _check_steady(linear, unit):
         if not np.all(excess <= STEADY * (forces + np.max(size, initial=0))):
             i = int(np.argmax(excess))
             raise InputError(
-                f"modes are those of an equilibrium or of a steady motion, and {where} the rate of {names[i]} is "
+                f"modes exist only at an equilibrium or along a steady motion, but {where} the rate of {names[i]} is "
                 f"{float(acceleration[i]):.3g} per second, not 0. ukjax.equilibrium(system, near=q) finds an "
                 "equilibrium; linear.A and linear.eigenvalues exist at any state"
             )
@@ -111,7 +111,7 @@ def _check_steady(linear, unit):
     change = np.abs(np.asarray(there.A) * unit_of_state / unit_of_state[:, None] - A)
     if not np.all(change <= CONSTANT * np.max(np.abs(A))):
         raise InputError(
-            "modes are those of an equilibrium or of a steady motion, and A changes along this one: after "
+            "modes exist only at an equilibrium or along a steady motion, but A changes along this one: after "
             f"{delay:.3g} s by {np.max(change):.3g}, of {np.max(np.abs(A)):.3g} in coordinates of unit mass. linear.A "
             "and linear.eigenvalues exist at any state"
         )

@@ -379,7 +379,10 @@ class InContact(AbstractVariant):
     def at(cls, start: Any) -> "InContact":
         """The contacts at the start (system, t, q, v, period) of a motion."""
         if not is_eager(start):
-            raise InputError("values of a system with contacts must be concrete, since its mode at the start is")
+            raise InputError(
+                "the start and the numbers of a system with contacts must be concrete, not traced by jax.jit or "
+                "jax.vmap, since they determine the contact mode at the start"
+            )
         system, t, q, v, period = start
         mode = _mode_at(system, t, q, v, scales(system, t, q, v, np.asarray(period)))
         return cls(system, *(tuple(np.flatnonzero(x).tolist()) for x in (mode.closed, mode.sticking)))

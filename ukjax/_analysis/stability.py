@@ -111,7 +111,10 @@ def _over(function, x, y, multipliers):
     def eigenvalues(a, b):
         matrix: Any = call("function", function, a, b)
         if multipliers and isinstance(matrix, LinearModel):
-            raise InputError("multipliers must be False for what ukjax.linearize returns: its A has eigenvalues")
+            raise InputError(
+                "multipliers must be False if function returns a result of ukjax.linearize: its A has eigenvalues, not "
+                "multipliers"
+            )
         matrix = matrix.A if isinstance(matrix, LinearModel) else matrix
         shape = getattr(matrix, "shape", ())
         if len(shape) != 2 or shape[0] != shape[1]:

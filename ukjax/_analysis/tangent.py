@@ -160,7 +160,10 @@ def _completed(A, chosen, free, rhs):
     m, n = A.shape
     others = np.setdiff1d(np.arange(n), chosen)
     if m < others.size:
-        raise InputError(f"states are too few: {chosen.size} of {n}, and the other {others.size} have {m} equations")
+        raise InputError(
+            f"states must determine all {n} displacements and velocities: {chosen.size} are given, and for the other "
+            f"{others.size} there are only {m} equations. Name more states"
+        )
     Y = jnp.zeros((n, free.shape[1]), A.dtype).at[chosen].set(free)
     if not others.size:
         return _valid(A, Y, rhs)

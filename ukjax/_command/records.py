@@ -89,7 +89,7 @@ def read_record(file: str, mechanism: AbstractMechanism) -> Record:
     values, inputs = np.split(numbers[:, 1:], [len(columns)], axis=1)
     if not np.any(np.isfinite(values)):
         raise UsageError(
-            f"{file!r} holds no measured value: every cell of {', '.join(names[i] for i in columns)} is empty"
+            f"{file!r} has no measured value: every cell of {', '.join(names[i] for i in columns)} is empty"
         )
     return Record(t, values, tuple(state_of_name[names[i]][0] for i in columns), inputs if input_columns else None)
 

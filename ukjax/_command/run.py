@@ -36,7 +36,7 @@ def add_to(commands: Any) -> None:
     )
     option("--animate", metavar="FILE", help="save an animation of the mechanism (.gif, .mp4, .html)")
     option("--json", action="store_true", help="print the summary as JSON")
-    option("--verbose", action="store_true", help="also print how the motion was integrated: solver, steps, fall-backs")
+    option("--verbose", action="store_true", help="also print how the motion was integrated: solver, steps, fallbacks")
     parser.set_defaults(call=run_system)
 
 

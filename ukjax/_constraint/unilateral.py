@@ -59,15 +59,17 @@ class AbstractNonsmooth(eqx.Module):
         return jnp.zeros((0, 1), q.dtype)
 
     def restitutions(self, m: int) -> Float[Array, " m"]:
-        """Coefficient of restitution of each gap."""
+        """Coefficient of restitution of each of the ``m`` gaps."""
         return jnp.zeros(m)
 
     def coefficients(self, groups: int) -> Float[Array, " groups"]:
-        """Largest friction force, divided by the contact force."""
+        """Largest friction force, divided by the contact force, for each of the ``groups`` of slip velocities."""
         return jnp.zeros(groups)
 
     def limits(self, t: Array, q: Float[Array, " nq"], v: Float[Array, " n"], groups: int) -> Float[Array, " groups"]:
-        """Largest friction force that does not depend on a contact force."""
+        """Largest friction force that does not depend on a contact force, for each of the ``groups`` of slip
+        velocities [N, or N m for an angle].
+        """
         return jnp.zeros(groups, q.dtype)
 
     @property

@@ -63,7 +63,7 @@ class ContactHistory(eqx.Module):
         return jnp.maximum(self.impacts - self.impact_times.shape[-1], 0)
 
     def at_samples(self, indices: np.ndarray) -> "ContactHistory":
-        """The contacts of a single motion at some of its samples."""
+        """The contacts of a single motion at the samples with these ``indices``."""
         select = lambda x: x[indices]
         closed, sticking, direction = map(select, (self.closed, self.sticking, self.direction))
         return replace(self, closed=closed, sticking=sticking, direction=direction)

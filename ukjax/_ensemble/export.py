@@ -133,7 +133,7 @@ def export(
     if derivatives and has_contacts and not isinstance(solver, MoreauJean):
         raise InputError(
             "derivatives of an exported system with contacts or dry friction need solver=ukjax.MoreauJean(): only its "
-            "steps have a number that is known"
+            "number of steps is known in advance"
         )
 
     plan = plan_of(
@@ -141,7 +141,7 @@ def export(
         drift, dt, rtol, atol, method, solver, None, max_steps,
     )  # fmt: skip
     if len(plan.task.parameter_columns) < len(names):
-        raise InputError(f"over must name numbers of the model, got {repr_of(names)}: starts are given in any case")
+        raise InputError(f"over must name numbers of the model, got {repr_of(names)}: q0 and v0 are always inputs")
     task = replace(plan.task, q_entries=(), v_entries=(), own_start=False)
     program, dtype = batch_program(task.problem), task.problem.ts.dtype
     first = [np.atleast_2d(x)[0] for x in (plan.q0, plan.v0)]
@@ -277,7 +277,7 @@ class Simulator(eqx.Module):
         values = dict(numbers or {})
         for name in values:
             if name not in self.names:
-                raise InputError(f"numbers has {name!r}{did_you_mean_one_of(name, self.names)}")
+                raise InputError(f"numbers names no parameter {name!r}{did_you_mean_one_of(name, self.names)}")
         starts_q = jnp.atleast_2d(q)
         dtype = self.program.in_avals[0].dtype
         columns = []
@@ -341,7 +341,7 @@ def load_simulator(path: str | os.PathLike) -> Simulator:
             arrays = dict(archive)
         provenance, file_format = json.loads(str(arrays["provenance"])), int(arrays["format"])
     except (zipfile.BadZipFile, zlib.error, EOFError, ValueError, TypeError, KeyError) as error:
-        raise InputError(f"{str(path)!r} is no simulator that ukjax.export wrote: {error}") from None
+        raise InputError(f"{str(path)!r} is not a simulator that ukjax.export wrote: {error}") from None
     written = f"ukjax {provenance.get('ukjax')} and JAX {provenance.get('jax')}"
     if file_format != FORMAT:
         raise InputError(

@@ -270,7 +270,7 @@ class Ensemble:
         if self._store is None:
             return self._arrays
         if not self._done:
-            raise InputError(f"{str(self._store.path)!r} holds no members yet")
+            raise InputError(f"{str(self._store.path)!r} contains no members yet")
         return self._store.read(*self._done[0])
 
     def _whole(self, name) -> np.ndarray:

@@ -154,7 +154,7 @@ def _members(counts, members, combine, swept) -> int:
     if combine in ("random", "sobol") or combine == "grid" and drawn and members is None or not counts:
         if members is None:
             name = drawn[0] if drawn else swept[0].name
-            raise InputError(f"members must be given: over draws {name!r}, and does not say how often")
+            raise InputError(f"members must be given, the number of members: over draws {name!r} at random")
         if combine != "grid" or not counts:
             return members
     if combine == "each":
@@ -171,15 +171,15 @@ def _members(counts, members, combine, swept) -> int:
         sizes = " × ".join(map(str, counts))
         wanted = f"a multiple of {points}" if drawn else str(points)
         raise InputError(
-            f"members must be {wanted}, since over makes a grid of {sizes} points, got {members}; or say "
-            "combine='random' or 'sobol' to pick members from it"
+            f"members must be {wanted}, since over makes a grid of {sizes} points, got {members}; or use "
+            "combine='random' or combine='sobol'"
         )
     return members
 
 
 def _swept(model, name, value, coordinates, directions) -> Swept:
     if not isinstance(name, str):
-        raise InputError(f"over must have names for what is swept, got {repr_of(name)}")
+        raise InputError(f"over must have the names of numbers as keys, got {repr_of(name)}")
     kind, place, index = _place(model, name, coordinates, directions)
     return Swept(name, kind, place, index, *_values(name, value))
 
@@ -199,7 +199,7 @@ def _place(model, name, coordinates, directions) -> tuple[str, Place | None, int
         known = [*_numbers_of(fields), *coordinates, *rates]
         if "." not in name and "[" not in name:
             raise InputError(
-                f"over has {name!r}, which is no number of the model or of its start{did_you_mean_one_of(name, known)}"
+                f"over names no number of the model or of its start: {name!r}{did_you_mean_one_of(name, known)}"
             )
     place, array = find(model, name, "over")
     if place.index is None and array.size != 1:

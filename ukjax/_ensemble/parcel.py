@@ -45,7 +45,7 @@ def packed(task: Any) -> bytes:
         raise
     except Exception as error:
         advice = "; functions of your own need cloudpickle: pip install 'ukjax[dask]'" if cloudpickle is None else ""
-        raise InputError(f"executor cannot be sent the ensemble: {type(error).__name__}: {error}{advice}") from None
+        raise InputError(f"the ensemble cannot be sent to executor: {type(error).__name__}: {error}{advice}") from None
     return (DOUBLE if is_double_allowed() else SINGLE) + content
 
 
@@ -78,8 +78,8 @@ def _source(cls) -> str:
     path = getattr(sys.modules.get(cls.__module__), "__file__", None)
     if path is None or "<locals>" in cls.__qualname__ or not Path(path).is_file():
         raise InputError(
-            f"executor cannot be sent the class {cls.__qualname__}, since it is defined in a notebook or inside a "
-            "function: put it into a module that workers can import"
+            f"the class {cls.__qualname__} cannot be sent to executor, since it is defined in a notebook or inside a "
+            "function: define it in a module that workers can import"
         )
     return Path(path).read_text(encoding="utf-8")
 

@@ -198,9 +198,7 @@ def _starts(system, q0, v0):
     start = getattr(system, "start", None)
     if q0 is None and v0 is None:
         if not callable(start):
-            raise InputError(
-                "q0 and v0 must be given: the system has no start() of its own, as the mechanisms of ukjax.systems have"
-            )
+            raise InputError("q0 and v0 must be given, since the system has no method start() that returns them")
         return *(np.asarray(x, float) for x in start()), True
     if q0 is None or v0 is None:
         raise InputError(f"q0 and v0 must both be given, or neither, got {'v0' if q0 is None else 'q0'} alone")
@@ -306,7 +304,8 @@ def check_starts(plan: Plan) -> None:
     except ValueError as error:
         reason = str(error)
     raise InputError(
-        f"over leads off the constraints: none of {len(numbers)} members tried has a start. With {values}, {reason}"
+        f"over must allow starts on the constraints: none was found for the first {len(numbers)} members that were "
+        f"tried. With {values}, {reason}"
     )
 
 

@@ -81,7 +81,7 @@ class Uniform:
         _set_bounds(self, low, high)
 
     def ppf(self, probability: Float[np.ndarray, "*shape"]) -> Float[np.ndarray, "*shape"]:
-        """The quantile function (inverse of the cumulative distribution), named as in SciPy."""
+        """The quantile function (inverse of the cumulative distribution) at each ``probability``, named as in SciPy."""
         return self.low + (self.high - self.low) * probability
 
 

@@ -179,7 +179,8 @@ def ensemble(
     """
     if is_running_script():
         raise InputError(
-            "a worker executes this script for its definitions: put its main part under if __name__ == '__main__':"
+            "a worker executes this script to import its classes, and must not start the ensemble again: put the main "
+            "part of the script under if __name__ == '__main__':"
         )
     check_executor(executor)
     check_flag("progress", progress)
@@ -252,8 +253,8 @@ def check_memory(plan: Plan, all_members: bool) -> None:
         return
     advice = "give a store, a folder" if all_members else "take a smaller chunk"
     raise InputError(
-        f"{'members' if all_members else 'chunk'} = {members} asks for {in_bytes(needed)} of memory, and there are "
-        f"{in_bytes(available)}: {advice}, keep='end', or fewer times"
+        f"{'members' if all_members else 'chunk'} = {members} needs {in_bytes(needed)} of memory, but "
+        f"{in_bytes(available)} are available: {advice}, keep='end', or fewer times"
     )
 
 

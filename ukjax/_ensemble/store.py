@@ -73,8 +73,7 @@ class Store:
             self._begin(wanted | {"archive": self._archive, "chunk": chunk})
             if strict and self.chunk_is_fixed and self.chunk != chunk:
                 raise InputError(
-                    f"chunk must be {self.chunk}, with which store {str(self.path)!r} was begun, or left out, got "
-                    f"{chunk}"
+                    f"chunk must be {self.chunk}, as in the existing store {str(self.path)!r}, or left out, got {chunk}"
                 )
             yield self._shards.writer(self._manifest)
 
@@ -83,7 +82,9 @@ class Store:
         manifest = self.manifest(missing_is_none=True)
         if manifest is None:
             if self._shards.has_members():
-                raise InputError(f"store {str(self.path)!r} has members, but lost its {MANIFEST}: remove it")
+                raise InputError(
+                    f"store {str(self.path)!r} has members, but its file {MANIFEST} is missing: remove the store"
+                )
             with contextlib.suppress(FileExistsError):
                 write_json(self.path / MANIFEST, wanted, new=True)
             manifest = self.manifest()
@@ -117,14 +118,14 @@ class Store:
         except (FileNotFoundError, NotADirectoryError):
             if missing_is_none:
                 return None
-            raise InputError(f"{str(self.path)!r} holds no ensemble: there is no {MANIFEST} in it") from None
+            raise InputError(f"{str(self.path)!r} contains no ensemble: it has no file {MANIFEST}") from None
         except OSError as error:
             raise InputError(f"{str(self.path)!r} cannot be read: {error.strerror}") from None
         except ValueError:
             manifest = None
         if not isinstance(manifest, dict) or not REQUIRED_KEYS <= set(manifest):
             raise InputError(
-                f"{str(self.path / MANIFEST)!r} is no description of an ensemble by this version of ukjax: remove the "
+                f"{str(self.path / MANIFEST)!r} does not describe an ensemble of this version of ukjax: remove the "
                 "folder, or read it by the version that wrote it"
             )
         self._manifest = manifest

@@ -40,8 +40,8 @@ class ZarrShards(AbstractShards):
             version = "0"
         if _version_tuple(version) < _version_tuple(MIN_VERSION):
             raise MissingPackageError(
-                f"{str(path)!r} is kept by the package zarr, {MIN_VERSION} or newer: pip install 'ukjax[zarr]', or let "
-                "the name not end in .zarr"
+                f"store {str(path)!r} needs the package zarr, {MIN_VERSION} or newer: pip install 'ukjax[zarr]', or "
+                "choose a name that does not end in .zarr"
             )
         self.path = path
 

@@ -55,7 +55,7 @@ class Checkpoint:
             raise InputError(f"checkpoint {str(self.path)!r} cannot be read: {error.strerror}") from None
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
             raise InputError(
-                f"checkpoint {str(self.path)!r} is no state of a fit: remove it, or name another file"
+                f"checkpoint {str(self.path)!r} is not the state of a fit: remove it, or name another file"
             ) from None
         if names != list(self.parameters.names):
             raise self._other_fit_error(f"whose parameters are {names}, not {list(self.parameters.names)}")

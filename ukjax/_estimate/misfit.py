@@ -25,7 +25,7 @@ def misfit(experiments: Sequence[Experiment], predicted: Sequence[Float[np.ndarr
         if noise is not None and rms > MIN_NOISE_RATIO * noise and rms > worst * scatter:
             worst = rms / scatter if scatter else np.inf
             text = (
-                f"the model does not meet the data: the residuals of output {output}, RMS {rms:.3g}, are {worst:.2g} "
+                f"the model does not fit the data: the residuals of output {output}, RMS {rms:.3g}, are {worst:.2g} "
                 f"times its scatter, while its noise is some {noise:.1g}. Look for other units (mm for m, degrees for "
                 "rad), another column, a parameter that should be free, or a first guess too far away"
             )

@@ -125,13 +125,13 @@ class Problem:
         if measured < unknowns.size:
             raise InputError(
                 f"experiments hold {measured} measured values for {unknowns.size} unknowns ({self.p} parameters and "
-                f"{unknowns.size - self.p} of starts): measure more, free less, or say fit_starts=False"
+                f"{unknowns.size - self.p} of starts): use more data, fewer free parameters, or fit_starts=False"
             )
         effect = np.linalg.norm(J[:, : self.p], axis=0)
         for name, norm in zip(self.prediction.parameters.names, effect, strict=True):
             if norm <= 1e-12 * max(1.0, np.max(effect)):
                 raise InputError(
-                    f"free parameter {name!r} changes nothing that is measured: leave it out, or observe more"
+                    f"free parameter {name!r} has no effect on the measured outputs: leave it out, or measure more"
                 )
         self._warn_of_units(predicted)
 

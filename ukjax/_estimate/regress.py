@@ -282,14 +282,19 @@ def _check(model, experiments: Sequence[Experiment], cutoff, coordinates_of) -> 
     refuse_contacts("inverse dynamics of records", model)
     refuse_states("inverse dynamics of records", model)
     if kinematic_map_of(model) is not None:
-        raise InputError("model must have the rates of its coordinates for velocities, which this has not: use fit")
+        raise InputError(
+            "model must have the rates of its coordinates as velocities, but has a kinematic map: use ukjax.fit"
+        )
     cutoff = float(as_number("cutoff", cutoff, "Hz", above=0))
     if coordinates_of is not None:
         check_function("coordinates_of", coordinates_of, "model, s")
     for i, experiment in enumerate(experiments):
         check_settings(model, experiment.setting, samples=experiment.t.size)
         if not np.all(experiment.measured):
-            raise InputError(f"experiment {i} lacks values: differences need every sample; fit does without")
+            raise InputError(
+                f"experiment {i} must have all values, since regress computes differences of samples, and some are "
+                "missing: use ukjax.fit"
+            )
         highest = 0.5 * (experiment.t.size - 1) / (experiment.t[-1] - experiment.t[0])
         if not 0 < cutoff < highest:
             raise InputError(
@@ -319,13 +324,14 @@ def _check_linear(model, parameters, motion, coordinates_of) -> None:
             _force_and_slope(model, parameters, subset, coordinates_of, parameters.first.at[i].add(step[i]))[1], i
         ):
             raise InputError(
-                f"free parameter {name!r} does not enter the equations of motion linearly: regress finds masses, first "
-                "moments, inertias and friction; leave the rest to fit"
+                f"free parameter {name!r} does not enter the equations of motion linearly: regress estimates masses, "
+                "first moments, inertias and friction; use ukjax.fit for other parameters"
             )
     slope = _force_and_slope(model, parameters, subset, coordinates_of, parameters.first + step)[1]
     if coupled := [name for i, name in enumerate(parameters.names) if is_nonlinear(slope, i)]:
         raise InputError(
-            f"the free parameters {', '.join(coupled)} multiply each other in the equations of motion: hold one of them"
+            f"the free parameters {', '.join(coupled)} multiply each other in the equations of motion: leave one of "
+            "them out of free"
         )
 
 
@@ -346,6 +352,6 @@ def _check_scale(model, parameters, motions, coordinates_of) -> None:
     residual = constant_part - Y @ np.linalg.lstsq(Y, constant_part, rcond=1e-12)[0]
     if np.linalg.norm(residual) <= 1e-9 * np.linalg.norm(force):
         raise InputError(
-            "the free parameters can make every force vanish, so that nothing says how large they are: hold one of "
-            f"them ({', '.join(parameters.names)}) at a known value, or record torques"
+            "the records determine the free parameters only up to a common factor, since no force is known: leave one "
+            f"of them ({', '.join(parameters.names)}) out of free, at a known value, or record torques"
         )

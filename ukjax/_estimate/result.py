@@ -113,8 +113,8 @@ class Fit(eqx.Module):
         """Sentences that warn about the result: the search did not converge, the residuals do not have the size of the
         noise, or the integration was not accurate enough."""
         search = "" if self.converged else f"not converged after {self.evaluations} evaluations"
-        meets = misfit(self.experiments, self.predicted)
-        return tuple(filter(None, (search, meets, self._sigma_doubt(), self.integration_doubt)))
+        fit_doubt = misfit(self.experiments, self.predicted)
+        return tuple(filter(None, (search, fit_doubt, self._sigma_doubt(), self.integration_doubt)))
 
     def _sigma_doubt(self) -> str:
         """A warning if every sigma was given and χ² is not compatible with it, else an empty string."""
@@ -125,7 +125,7 @@ class Fit(eqx.Module):
         probability = 2 * min(scipy.stats.chi2.cdf(chi2, degrees), scipy.stats.chi2.sf(chi2, degrees))
         if probability > MIN_PROBABILITY or abs(np.log(self.noise + 1e-300)) < MIN_LOG_RATIO:
             return ""
-        cause = "the model lacks something, or sigma is too small" if self.noise > 1 else "sigma is too large"
+        cause = "the model is incomplete, or sigma is too small" if self.noise > 1 else "sigma is too large"
         return f"the residuals are {self.noise:.3g} times sigma (χ² = {chi2:.4g}, expected {degrees}): {cause}"
 
     @property

@@ -378,8 +378,8 @@ def _cost_of(model, cost, effort):
     own = isinstance(model, AbstractSystem) and type(model).task_error is not AbstractSystem.task_error
     if not own and any(constraint.level == "acceleration" for constraint in task):
         raise InputError(
-            "cost must be given: the task is an AccelerationConstraint, which always holds and says nothing of how "
-            "well a motion follows; write a function of the motion, such as lambda motion: jnp.mean(motion.v**2)"
+            "cost must be given: the task is an AccelerationConstraint, which has no error in positions or velocities. "
+            "Write a function of the motion, such as lambda motion: jnp.mean(motion.v**2)"
         )
     return following_cost(effort)
 

@@ -45,6 +45,6 @@ def _check_slice(equation, starts):
             place = location_of(equation)
             where = f" in {place.function}, {place.file}:{place.line}" if place is not None else ""
             raise InputError(
-                f"an entry outside of an array of shape {shape} is taken{where}: entries are counted from 0, so that "
-                f"the last is {shape[axis] - 1}"
+                f"an index is outside of an array of shape {shape}{where}: indices begin at 0, and the last is "
+                f"{shape[axis] - 1}"
             )

@@ -130,13 +130,13 @@ def actuators_of(values: Any, joints: Mapping[str, Any]) -> tuple[Actuator, ...]
         if not isinstance(name, str) or not name:
             raise InputError(f"name of actuators[{i}] must be a word, got {repr_of(name)}")
         if name in [other.name for other in actuators]:
-            raise InputError(f"actuators must have a name each, got {name!r} twice")
+            raise InputError(f"actuators must have different names, got {name!r} twice")
         if not isinstance(joint, str) or joint not in joints:
             hint = did_you_mean(joint, joints) if isinstance(joint, str) else "."
-            raise InputError(f"actuator {name!r} is on a joint {repr_of(joint)} that is not there{hint}")
+            raise InputError(f"joint of actuator {name!r} must be the name of a joint, got {repr_of(joint)}{hint}")
         if not isinstance(joints[joint], AbstractActing) or joints[joint].quaternion is not None:
             raise InputError(
-                f"actuator {name!r} is on {joint!r}, which has no angles or lengths that it could act along"
+                f"joint of actuator {name!r} must have an angle or a length to act along, and {joint!r} has none"
             )
         _check_numbers(actuator)
         actuators.append(actuator)

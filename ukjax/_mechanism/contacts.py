@@ -216,7 +216,7 @@ def as_contacts(contacts: Any, bodies: tuple[str, ...]) -> tuple[Contact, ...]:
             if shape.body != GROUND and shape.body not in bodies:
                 known = (*bodies, GROUND)
                 raise InputError(
-                    f"contacts[{i}] has a {type(shape).__name__} on {shape.body!r}, which is no body"
+                    f"contacts[{i}] has a {type(shape).__name__} on {shape.body!r}, which is not a body"
                     f"{did_you_mean(shape.body, known)}"
                 )
     return contacts

@@ -325,11 +325,11 @@ class FlexibleBody(eqx.Module):
         return self.mass, centre, inertia_entries(inertia)
 
     def coefficients(self, eta: Float[Array, " m"]) -> Float[Array, " N"]:
-        """The coefficients C(η) of the shapes."""
+        """The coefficients C(η) of the shapes, for the modal coordinates ``eta``."""
         return coefficients(eta, self.pairs)
 
     def deformed(self, eta: Float[Array, " m"]) -> Float[Array, "points 3"]:
-        """The line that is drawn, in the frame of the body [m]."""
+        """The line that is drawn, in the frame of the body [m], for the modal coordinates ``eta``."""
         return jnp.einsum("a,pai->pi", self.coefficients(eta), self.line)
 
     def deflections(self, name: str) -> dict[str, Deflection]:

@@ -252,8 +252,9 @@ class Mechanism(AbstractMechanism):
         if further := (*self.further, *self.further_nonsmooth):
             name = further[0].name
             raise InputError(
-                f"constraint {name!r} is a function of coordinates of joints: make the mechanism without constraints, "
-                "take that in_absolute(), and add them as functions of its coordinates by constrained(...)"
+                f"constraint {name!r} is a function of joint coordinates, which in_absolute() does not have: call "
+                "in_absolute() of the mechanism without this constraint, and add the constraint by constrained(...) as "
+                "a function of absolute coordinates"
             )
         return self._with(formulation="absolute", control=None)
 
@@ -652,8 +653,8 @@ class Mechanism(AbstractMechanism):
             return state
         q, v = self._closed(model, t, q, v, fixed)
         warnings.warn(
-            "this start does not exist with undeformed flexible bodies, so their modal coordinates and rates are "
-            f"adapted as all others: {', '.join(dict.fromkeys(undeformed))}. Prescribe fewer coordinates, or these",
+            "this start is not possible with undeformed flexible bodies, so that their modal coordinates and rates "
+            f"are not 0: {', '.join(dict.fromkeys(undeformed))}. Prescribe fewer coordinates, or these",
             stacklevel=2,
         )
         return q, v
@@ -832,9 +833,10 @@ def _check_closing(joints, tree):
             link = tree.links[i]
             if _depends_on_time(joint_of(joints, link)):
                 raise InputError(
-                    f"joints[{link.joint!r}] moves by itself with time, which transform(t, q) of a "
-                    f"{type(joint_of(joints, link)).__name__} says, in a loop that joints[{counted.joint!r}] closes, "
-                    "whose turns are counted for its spring or coupling. Move it by ukjax.joints.Drive instead"
+                    f"joints[{link.joint!r}] must not depend on time, as transform(t, q) of "
+                    f"{type(joint_of(joints, link)).__name__} does: it is part of a loop that "
+                    f"joints[{counted.joint!r}] closes, and the turns of that joint are counted for a spring or a "
+                    "coupling. Prescribe the motion by ukjax.joints.Drive"
                 )
 
 
@@ -885,9 +887,9 @@ def _check_element_shapes(joints, tree):
         k, turns = len(joint.coordinates), joint.quaternion is not None
         if hasattr(joint, "kinematic_map"):
             raise InputError(
-                f"joints[{name!r}] has a kinematic_map, which is not used: the velocities of a joint are the rates of "
-                f"its coordinates, or those of turning of its quaternion. Choose coordinates of {type(joint).__name__} "
-                "of which that is true"
+                f"joints[{name!r}] must have no kinematic_map: the velocities of a joint are the rates of its "
+                "coordinates, or the angular velocities of its quaternion. Choose such coordinates for "
+                f"{type(joint).__name__}"
             )
         for field in ACTING:
             value = getattr(joint, field)
@@ -895,11 +897,11 @@ def _check_element_shapes(joints, tree):
                 continue
             if turns and tree.link_of_joint(name) is None:
                 raise InputError(
-                    f"joints[{name!r}] has a quaternion, and no body hangs on it here, so that no {field} can act "
-                    'along it: use formulation="joint", and put the joint before those that close its loop'
+                    f"{field} of joints[{name!r}] must be left out: the joint has a quaternion, and is a constraint "
+                    'here. Or use formulation="joint", and put the joint before those that close its loop'
                 )
             if turns and field == "preload":
-                raise InputError(f"joints[{name!r}] has a quaternion, which admits no preload: leave it out")
+                raise InputError(f"preload of joints[{name!r}] must be left out: the joint has a quaternion")
             m = len(joint.velocities)
             shapes, expected = ((), (m,)), f"a number, or {m}"
             if turns and field == "rest":
@@ -910,7 +912,7 @@ def _check_element_shapes(joints, tree):
                 raise InputError(f"{field} of joints[{name!r}] must be {expected}, got shape {value.shape}")
         if isinstance(joint, AbstractJoint) and joint.limits is not None and k != 1:
             raise InputError(
-                f"limits of joints[{name!r}] are for joints with one coordinate, and it has {k}: leave them"
+                f"limits of joints[{name!r}] must be left out: only a joint with one coordinate has limits, it has {k}"
             )
         if isinstance(joint, AbstractJoint) and joint.reference is not None and joint.reference.size != k:
             raise InputError(f"reference of joints[{name!r}] must be {k} numbers, got shape {joint.reference.shape}")

@@ -234,13 +234,13 @@ def check_names(bodies: tuple[str, ...], joints: Mapping[str, Any]) -> None:
                     isinstance(joints.get(other), AbstractJoint) and len(joints[other].coordinates) == 1
                 )
                 if other not in joints:
-                    raise InputError(f"joints[{name!r}] is about a joint {other!r}{did_you_mean(other, joints)}")
+                    raise InputError(f"joints[{name!r}] refers to no joint {other!r}{did_you_mean(other, joints)}")
                 if not has_one_coordinate:
-                    raise InputError(f"joints[{name!r}] needs a joint with one coordinate, which {other!r} has not")
+                    raise InputError(f"joints[{name!r}] must refer to joints with one coordinate, unlike {other!r}")
             continue
         for end in (joint.parent, joint.child):
             if end != GROUND and end not in bodies:
                 hint = did_you_mean(end, (*bodies, GROUND))
-                raise InputError(f"joints[{name!r}] names a body {end!r} that is not there{hint}")
+                raise InputError(f"joints[{name!r}] must join existing bodies, got {end!r}{hint}")
         if joint.parent == joint.child:
             raise InputError(f"joints[{name!r}] must join two bodies, got {joint.parent!r} twice")

@@ -220,8 +220,8 @@ def _check_accelerations(model, states, indices, result, method):
 
 def _warn_of_contradictions(where):
     warnings.warn(
-        f"the constraints contradict each other {where}: there the acceleration is the one that meets them as nearly "
-        "as can be (constrained_motion says by how much, in inconsistency)",
+        f"the constraints contradict each other {where}: there the acceleration satisfies them in the "
+        "least-squares sense, and the inconsistency of constrained_motion is the size of the contradiction",
         stacklevel=3,
     )
 

@@ -55,7 +55,7 @@ def check_kinematic_map(model: Any, q0: Array, v0: Array) -> None:
     if not np.all(deviation <= float(np.finfo(q.dtype).eps) ** 0.5 * size):
         raise InputError(
             "kinematic_map must be linear in v, q̇ = N(q) v, and at the start kinematic_map(q, a + 2 b) is not "
-            "kinematic_map(q, a) + 2 kinematic_map(q, b). A coordinate that moves by itself belongs into v"
+            "kinematic_map(q, a) + 2 kinematic_map(q, b). If a coordinate has a rate of its own, add this rate to v"
         )
 
 
@@ -140,9 +140,9 @@ def _with_floats_as_arrays(model, sizes):
             jax.tree_util.keystr(at) for at, x in jax.tree_util.tree_leaves_with_path(model) if type(x) is float
         )
         warnings.warn(
-            f"{type(model).__name__}{name} is a Python number that cannot vary, since a function asks for its value "
-            "(math.cos, if, float): each value compiles everything anew, and there is no derivative. Use jax.numpy "
-            "there, or declare the field with equinox.field(static=True)",
+            f"{type(model).__name__}{name} is a Python number that JAX cannot trace, since a function uses its value "
+            "(math.cos, if, float): each new value is compiled again, and there is no derivative. Use jax.numpy there, "
+            "or declare the field with equinox.field(static=True)",
             stacklevel=4,
         )
         return model

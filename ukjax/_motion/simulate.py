@@ -237,7 +237,7 @@ def simulate(
     jump onto its constraints ends: a prescribed path may jump, or a constraint may become active while it is violated.
 
     Without projection, and for rows that are given as accelerations, contradictions of constraints do not show in the
-    positions. Such a motion satisfies them in the least-squares sense, and has the result "met constraints that
+    positions. Such a motion satisfies them in the least-squares sense, and has the result "came to constraints that
     contradict each other", a failure. Rows that are nearly dependent at the start, so that a tolerance decides which
     rows are used, give a warning (see ``constrained_motion``).
 
@@ -548,7 +548,7 @@ def _check_solver(model, solver, adjoint, events, drift, dt):
     backwards = adjoint is not None and type(adjoint).__name__ == "BacksolveAdjoint"
     if backwards and (drift == "projection" or events):
         raise InputError(
-            "adjoint=BacksolveAdjoint() runs the motion backwards, which projected steps and events do not allow: say "
+            "adjoint=BacksolveAdjoint() runs the motion backwards, which projected steps and events do not allow: use "
             "drift='none' without an event, or use the default RecursiveCheckpointAdjoint, whose gradients are exact"
         )
     if dt is None and solver is not None and not _estimates_error(solver):
@@ -578,9 +578,7 @@ def _tolerances(rtol, atol, q0, kinematic_map):
         return _as_type(rtol, q0.dtype), None
     atol = as_numbers("atol", atol, least=0, below=float("inf"))
     if kinematic_map is not None and atol.ndim:
-        raise InputError(
-            f"atol must be one number where velocities are no rates of coordinates, got shape {atol.shape}"
-        )
+        raise InputError(f"atol must be one number for a model with a kinematic_map, got shape {atol.shape}")
     if atol.shape not in ((), q0.shape[-1:]):
         raise InputError(
             f"atol must be a number or have shape {q0.shape[-1:]}, one per coordinate, got shape {atol.shape}"

@@ -42,7 +42,7 @@ def read_urdf(path: Path, root: Element, floating: bool, modelled: Modelled) -> 
     """
     for element in root.iter():
         if isinstance(element, Element) and element.tag.startswith("xacro:"):
-            raise place_of(path, element).error("is to be expanded first: run xacro on the file")
+            raise place_of(path, element).error("must be expanded first: run xacro on the file")
     links, joints = _named(path, root, "link"), _named(path, root, "joint")
     if not links:
         raise place_of(path, root).error("has no <link>")
@@ -150,7 +150,7 @@ def _ends(path, joint, links) -> tuple[str, str]:
             raise place.error(f'needs <{tag} link="..."/>')
         if name not in links:
             raise place._replace(line=end.line).error(
-                f"has a {tag} {name!r} that is no link{did_you_mean(name, links)}"
+                f"has a {tag} {name!r} that is not a link{did_you_mean(name, links)}"
             )
         link_names.append(name)
     return link_names[0], link_names[1]
@@ -323,7 +323,9 @@ def _actuators(path, root, joints, joint_names, suspicious_items) -> Iterator[Ac
             except ValueError:
                 geared[joint.get("name", "")] = 1.0
                 line = transmission.line if reduction is None else reduction.line
-                suspicious_items.append((f"<mechanicalReduction> {text!r}, which is no number and counts as 1", line))
+                suspicious_items.append(
+                    (f"<mechanicalReduction> {text!r}, which is not a number and counts as 1", line)
+                )
     for name in dict.fromkeys((*efforts, *geared)):
         if name in joints and joints[name].get("type") != "fixed":
             gear = geared.get(name, 1.0) or 1.0

@@ -82,8 +82,8 @@ class Sparse(AbstractMethod):
             if band.A.shape == shape:
                 return band
         raise InputError(
-            f"method 'sparse' must know where {shape[0]} rows of {shape[1]} coordinates are zero: start from "
-            "values that are known, outside jit, or give it matrices of that shape, ukjax.Sparse.of((M, A))"
+            f"method 'sparse' needs to know which entries of {shape[0]} rows of {shape[1]} coordinates are zero: call "
+            "it outside of jit, or give it concrete matrices of that shape, ukjax.Sparse.of((M, A))"
         )
 
     def factorise(

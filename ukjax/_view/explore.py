@@ -134,7 +134,7 @@ class Exploration:
         with self._lock:
             motion = self._program(model, *start)
         if not np.all(np.isfinite(np.asarray(motion.q[0]))):
-            raise InputError("no start on the constraints is near these values")
+            raise InputError("no start on the constraints was found near these values")
         return replace(motion, model=model)
 
     def view(self, values: Mapping[str, float] | None = None) -> View:

@@ -100,7 +100,7 @@ class Adaptive(AbstractSystem):
         return self.k1 * jnp.abs(self.law.bound(t, q, v)) * beta_norm - self.k2 * alpha
 
     def ultimate_bound(self, alpha: Numbers) -> Float[Array, ""]:
-        """Return the ultimate bound of |β|, as t → ∞, if α Π bounds the uncertainty."""
+        """Return the ultimate bound of |β|, as t → ∞, if ``alpha`` Π bounds the uncertainty; in the unit of β."""
         law, alpha = self.law, as_number("alpha", alpha, least=0)
         least, largest = extreme_eigenvalues(law.P)
         rate_bound = self.k2 / self.k1 * alpha**2 + law.epsilon / 2

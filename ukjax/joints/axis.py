@@ -103,7 +103,7 @@ def as_axis(name: str, value: Any) -> AbstractAxis:
     if is_concrete(array):
         entries = np.asarray(array)
         if not np.any(entries):
-            raise InputError(f"{name} must point somewhere, got (0, 0, 0)")
+            raise InputError(f"{name} must not be zero, got (0, 0, 0)")
         if not isinstance(value, jax.Array) and np.count_nonzero(entries) == 1:
             index = int(np.flatnonzero(entries)[0])
             return CoordinateAxis(index, int(np.sign(entries[index])))

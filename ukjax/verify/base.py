@@ -160,7 +160,10 @@ class AbstractProblem(abc.ABC):
         return jax.jvp(values, (value,), (jnp.ones_like(value),))[1]
 
     def slope_error(self, slope: Any) -> float:
-        """Return the largest error of derivatives ``slope`` (k,), relative to the largest reference derivative."""
+        """Return the largest error of derivatives ``slope`` (k,), relative to the largest reference derivative.
+
+        Raises ``InputError`` for a problem without reference derivatives.
+        """
         if self.derivative is None:
             raise InputError(f"{self.name} has no reference derivative")
         return _error("slope", slope, self.derivative.values)

@@ -155,7 +155,7 @@ def _raise_not_found(inputs, method, solution, q) -> NoReturn:
 def _not_found_text(t, q0, worst):
     return (
         f"no consistent initial conditions found near q0 = {np.asarray(q0)}: at t = {float(t):g} s constraint {worst} "
-        f"still has residual {worst.size:.3g} after {MAX_ITERATIONS} iterations. Either the constraints cannot be met "
+        f"still has residual {worst.size:.3g} after {MAX_ITERATIONS} iterations. Either they cannot be satisfied "
         "(a path out of reach, links too short), or q0 is too far away: start closer"
     )
 

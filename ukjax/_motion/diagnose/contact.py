@@ -28,7 +28,7 @@ def check_options_with_contact(
     if time_stepping and not nonsmooth:
         raise InputError("solver=MoreauJean() is for systems with ukjax.Unilateral or ukjax.Coulomb: leave it out")
     if time_stepping and events:
-        raise InputError("event is not available with solver=MoreauJean(), which does not look for instants")
+        raise InputError("event is not available with solver=MoreauJean(), whose steps do not end at events")
     if not nonsmooth and not events:
         return
     subject = (
@@ -51,7 +51,7 @@ def check_options_with_contact(
         )
     if not steps_known:
         raise InputError(
-            f"dt must be one value that is known before jit, with the same known times for all members, {subject}"
+            f"dt and ts must be concrete numbers, not traced by JAX, and the same for all members, {subject}"
         )
 
 

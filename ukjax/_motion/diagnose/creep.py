@@ -79,7 +79,7 @@ def warn_of_creep(trajectory: Trajectory, problem: Problem, scale: Scale) -> Non
             )
         of_member = f" of trajectory {member}" if len(t) > 1 else ""
         warnings.warn(
-            f"{friction.names[i]!r}{of_member} is held by dry friction and creeps, by {distances[member, i]:.3g}: "
+            f"{friction.names[i]!r}{of_member} is held by dry friction but creeps by {distances[member, i]:.3g}: "
             f"{remedy}",
             stacklevel=3,
         )

@@ -233,38 +233,38 @@ def check_finished(trajectory: Trajectory, problem: Problem, start: InitialState
         _raise_contradiction(trajectory.equations, problem, subject, *samples)
     if result == MOST_STEPS:
         raise SimulationError(
-            f"{subject} came to t = {float(t):.6g} s in max_steps = {problem.max_steps} steps: allow more, or take "
-            "longer ones with a larger rtol or, in a stiff motion, solver=ukjax.Radau(). "
+            f"{subject} reached only t = {float(t):.6g} s in max_steps = {problem.max_steps} steps: increase "
+            "max_steps, or take longer steps by a larger rtol or, for a stiff motion, by solver=ukjax.Radau(). "
             "throw=False returns what was computed"
         )
     if result == ACCUMULATED:
         raise SimulationError(
-            f"{subject} came to events that follow one another in times as short as rounding, at t = {float(t):.6g} s: "
-            "the impacts of a body that comes to rest do so, and a reset that does not lead away from its surface. "
-            "End the motion before, or use ukjax.Unilateral, whose contact then stays closed. "
+            f"{subject} ended at t = {float(t):.6g} s: its events follow one another in times as short as rounding. "
+            "This happens when a body comes to rest by impacts, and when a reset does not lead away from the surface "
+            "of its event. End the motion earlier, or use ukjax.Unilateral, whose contact then stays closed. "
             "throw=False returns what was computed"
         )
     if result == ON_EVENT and problem.event is None:
         raise SimulationError(
-            f"{subject} starts on one of its events, at t = {float(t):.6g} s, and does not come away from it: it rests "
-            "there, or moves through zero at once, in the direction that counts. Turn its velocity first, as the reset "
-            "does. throw=False returns what was computed"
+            f"{subject} starts on one of its events, at t = {float(t):.6g} s, and does not leave it: it rests there, "
+            "or crosses zero at once in the direction that counts. Reverse its velocity first, as the reset does. "
+            "throw=False returns what was computed"
         )
     if result == ON_EVENT and _rests(trajectory.equations, problem, t, q, v, scale):
         raise SimulationError(
             f"{subject} starts on its event, at t = {float(t):.6g} s, and returns to it in a step as short as "
-            "rounding: the body rests on the surface of the event. Ever smaller impacts end so. Continue with "
-            "a model in which the surface is a constraint. throw=False returns what was computed"
+            "rounding: the body rests on the surface of the event, as after impacts that become smaller and smaller. "
+            "Continue with a model in which the surface is a constraint. throw=False returns what was computed"
         )
     if result == ON_EVENT:
         raise SimulationError(
-            f"{subject} starts on its event, at t = {float(t):.6g} s, and does not come away from it: it moves through "
-            "zero at once, in the direction that counts. Turn its velocity first, as an impact does; or count the "
-            "crossings of the other direction. throw=False returns what was computed"
+            f"{subject} starts on its event, at t = {float(t):.6g} s, and does not leave it: it crosses zero at once "
+            "in the direction that counts. Reverse its velocity first, as an impact does; or count the crossings of "
+            "the other direction. throw=False returns what was computed"
         )
     if result == EVENT_NAN:
         raise SimulationError(
-            f"{subject} came to where its event function is NaN, at t = {float(t):.6g} s, so that a "
+            f"{subject} ended at t = {float(t):.6g} s: the value of its event function is NaN there, so that a "
             "crossing cannot be detected. Look for a division by zero or a root of a negative number in the function. "
             "throw=False returns what was computed"
         )
@@ -272,25 +272,25 @@ def check_finished(trajectory: Trajectory, problem: Problem, start: InitialState
         time_stepping = isinstance(problem.solver, MoreauJean)
         other = "dt" if time_stepping else "coefficient, or solver=ukjax.MoreauJean() with dt"
         raise SimulationError(
-            f"{subject} came to contacts or dry friction at t = {float(t):.6g} s for which no forces are consistent, "
-            "or no mode lasts. Large coefficients of friction can be the reason (Painlevé's problem): use a smaller "
-            f"{other}. throw=False returns what was computed"
+            f"{subject} ended at t = {float(t):.6g} s: no forces of contacts and dry friction are consistent there, or "
+            "the contact mode changes again and again without a step. Large coefficients of friction can be the reason "
+            f"(Painlevé's problem): use a smaller {other}. throw=False returns what was computed"
         )
     if result == SEVERAL_CONTACT_MODES:
         raise SimulationError(
-            f"{subject} came to a sliding contact at t = {float(t):.6g} s that may open or stay closed: both have "
+            f"{subject} ended at t = {float(t):.6g} s: a sliding contact may open or stay closed there. Both have "
             "consistent forces, so that the motion is not determined (Painlevé's problem). A smaller coefficient of "
             "friction avoids it. throw=False returns what was computed"
         )
     if result == ENERGY_GAINED:
         raise SimulationError(
-            f"{subject} came to an impact at t = {float(t):.6g} s that would increase the energy, by the laws of "
-            "Newton and Coulomb (Kane's problem). restitution=0, less friction, or the same restitution of all "
-            "contacts that take part avoids it. throw=False returns what was computed"
+            f"{subject} ended at t = {float(t):.6g} s: by the laws of Newton and Coulomb, an impact there would "
+            "increase the energy (Kane's problem). Use restitution=0, less friction, or the same restitution for all "
+            "contacts that take part. throw=False returns what was computed"
         )
     if result == SINGULAR_POSE:
         other_steps = (
-            "Take fixed steps, dt=..., which pass such poses, and compare two of them"
+            "Take fixed steps, dt=..., which pass such poses, and compare the motions with two values of dt"
             if problem.dt is None
             else "Take another dt or other samples, so that no step starts close to the pose. One motion without "
             "events, contacts, derivatives and jit passes it with any steps"
@@ -314,16 +314,15 @@ def check_finished(trajectory: Trajectory, problem: Problem, start: InitialState
     strongest = _strongest_constraint(trajectory.equations, t, q, v)
     if problem.dt is not None:
         raise SimulationError(
-            f"{subject} broke down after t = {float(t):.6g} s, in steps of dt = {float(problem.dt):g} s{strongest}. "
-            "Take a smaller dt, or leave it out for steps that are as small as the motion needs; if that stops there "
-            "too, the constraints can no longer be met or forces grow without bound. throw=False returns what was "
-            "computed"
+            f"{subject} failed after t = {float(t):.6g} s, in steps of dt = {float(problem.dt):g} s{strongest}. "
+            "Take a smaller dt, or leave dt out for adaptive steps. If these fail there too, the constraints can no "
+            "longer be satisfied, or forces grow without bound. throw=False returns what was computed"
         )
     raise SimulationError(
-        f"{subject} stopped at t = {float(t):.6g} s, since no step is small enough to go on{strongest}. "
-        "The usual reasons are constraints that can no longer be met (a path out of reach, a mechanism fully "
-        "stretched) or forces that grow without bound; at a singular pose take fixed steps, dt=..., and compare two of "
-        "them, or try method=ukjax.Orthogonal(rtol=1e-4). "
+        f"{subject} ended at t = {float(t):.6g} s, since no step was small enough to continue{strongest}. "
+        "The usual reasons are constraints that can no longer be satisfied (a path out of reach, a mechanism fully "
+        "stretched), or forces that grow without bound. At a singular pose take fixed steps, dt=..., and compare the "
+        "motions with two values of dt, or try method=ukjax.Orthogonal(rtol=1e-4). "
         "throw=False returns what was computed"
     )
 
@@ -337,8 +336,8 @@ def _raise_contradiction(model, problem, subject, t, q, v):
     named = ": " + " and ".join(contradicting) if contradicting else ", or between that sample and others"
     raise SimulationError(
         f"{subject} has constraints that contradict each other at t = {float(sample[0]):.6g} s{named}. No "
-        f"acceleration meets all of them: the nearest misses one by {residual:.3g}. Leave out "
-        "what is not meant. throw=False returns the motion that meets them as nearly as can be"
+        f"acceleration satisfies all of them: the nearest one violates one by {residual:.3g}. Remove the constraints "
+        "that are not intended. throw=False returns the motion that satisfies them in the least-squares sense"
     )
 
 
@@ -395,9 +394,9 @@ def warn_of_unarmed_event(trajectory: Trajectory, event: Event) -> None:
     t = float(np.atleast_1d(np.asarray(trajectory.last[0]))[i])
     sides = ("below", "above") if event.counted < 0 else ("above", "below")
     warnings.warn(
-        f"{subject} ended at t = {t:.6g} s {sides[0]} its event, and did not meet it: the event's function is "
-        f"{last[i]:.3g} there, {first[i]:.3g} at the start, and a {event.direction} crossing counts only once the "
-        f"motion has been {sides[1]}. Start on that side, or give an event without direction",
+        f"{subject} reached its last time, t = {t:.6g} s, without its event: the event's function is {first[i]:.3g} at "
+        f"the start and {last[i]:.3g} at the end, {sides[0]} zero, and a {event.direction} crossing counts only after "
+        f"the function has been {sides[1]} zero. Start on that side, or give an event without direction",
         stacklevel=3,
     )
 
@@ -413,7 +412,7 @@ def _raise_leap(system, problem, subject, t, q, v, scale):
     worst = worst_row(system, t + step, q + step * rate(kinematic_map_of(system), q, v), v, scale)
     if worst.of_position and worst.relative_size > CONSISTENT:
         raise SimulationError(
-            f"{subject} stopped at t = {float(t):.6g} s, where it would have to leap to meet its constraints: "
+            f"{subject} ended at t = {float(t):.6g} s, where only a jump could satisfy its constraints: "
             f"{worst} is {worst.size:.3g} after the next step. A prescribed path must not jump, and a constraint that "
             "becomes active must be satisfied at that time: end the motion there, and start another from "
             "ukjax.project. If the steps are too long to follow, take a smaller dt. throw=False returns what was "
@@ -503,9 +502,9 @@ def _raise_residual(system, method, subject, t, q, v, scale):
     worst = worst_row(system, t, q, v, scale)
     contradicting = _contradicting_rows(system, t, q, v, method, projection=False)[1]
     reason = (
-        f"There {' and '.join(contradicting)} contradict each other: no acceleration meets all of them"
+        f"There {' and '.join(contradicting)} contradict each other: no acceleration satisfies all of them"
         if len(contradicting) > 1
-        else "Either the constraints cannot be met from there on (a path out of reach), or the pose is singular"
+        else "Either the constraints cannot be satisfied from there on (a path out of reach), or the pose is singular"
     )
     raise SimulationError(
         f"{subject} leaves its constraints at t = {float(t):g} s: {worst} has residual {worst.size:.3g}. {reason}. "

@@ -95,9 +95,9 @@ def check_limits(trajectory: Trajectory) -> None:
             member, sample = exceeding[0]
             of_member = f" of trajectory {member}" if u.shape[0] > 1 else ""
             warnings.warn(
-                f"actuator {name!r}{of_member} is asked for more than its limit of {limits[i]:g} {unit}, first at "
-                f"t = {t[member, sample]:g} s; the most is {np.nanmax(np.abs(u[..., i])):.4g} {unit}. The motion shown "
-                "needs that force: ask for a slower task, or share the load by a weight",
+                f"actuator {name!r}{of_member} exceeds its limit of {limits[i]:g} {unit}, first at "
+                f"t = {t[member, sample]:g} s; its largest value is {np.nanmax(np.abs(u[..., i])):.4g} {unit}. The "
+                "simulation does not limit it: use a slower task, or distribute the load by weight=...",
                 stacklevel=3,
             )
 

@@ -142,15 +142,15 @@ def is_undecided(
     if not has_understood_rows(problem):
         return False
     with np.errstate(all="ignore"), suppress(np.linalg.LinAlgError):
-        look = _look(problem, begin, states, visited, rows, scale)
-        if look is None:
+        evaluator = _evaluator(problem, begin, states, visited, rows, scale)
+        if evaluator is None:
             return False
-        ahead = look.distance(*look.part(states[-1]), limit)
+        ahead = evaluator.distance(*evaluator.part(states[-1]), limit)
         return abs(ahead.time) <= 2 * ahead.least and ahead.least <= limit * float(scale.t)
     return False
 
 
-class _Look(NamedTuple):
+class _Evaluator(NamedTuple):
     """Functions for the distance to a singular pose: ``part`` of a recorded state, its arrays ``on_device``, and the
     ``distance`` from (t, q, v), where far enough means the given share.
     """
@@ -162,8 +162,8 @@ class _Look(NamedTuple):
     chosen: Int[np.ndarray, " rows"]
 
 
-def _look(problem, begin, states, visited, rows, scale):
-    """The ``_Look`` of a motion, None if it has no rows."""
+def _evaluator(problem, begin, states, visited, rows, scale):
+    """The ``_Evaluator`` of a motion, None if it has no rows."""
     model, dtype = problem.model, states.dtype
     split = np.array([1, 2, 2 + scale.q.size])
     part = lambda state: (float(state[0]), *np.split(state, split)[2:])
@@ -173,14 +173,14 @@ def _look(problem, begin, states, visited, rows, scale):
     sizes = np.max([_row_sizes(model, *on_device(*part(state))) for state in np.concatenate(spread)], axis=0)
     chosen = np.flatnonzero(sizes > 0) if rows is None else np.asarray(rows, int)
     distance = lambda t, q, v, share: _distance(model, on_device(t, q, v), chosen, sizes, share)
-    return _Look(part, as_arrays, on_device, distance, chosen) if chosen.size else None
+    return _Evaluator(part, as_arrays, on_device, distance, chosen) if chosen.size else None
 
 
 def _crossing(problem, begin, states, visited, rows, scale):
-    model, dtype, look = problem.model, states.dtype, _look(problem, begin, states, visited, rows, scale)
-    if look is None:
+    model, dtype, evaluator = problem.model, states.dtype, _evaluator(problem, begin, states, visited, rows, scale)
+    if evaluator is None:
         return None
-    part, as_arrays, on_device, distance, chosen = look
+    part, as_arrays, on_device, distance, chosen = evaluator
     fast_path = problem.method.fast_path()
     least = 10 * float(fast_path.rtol) if isinstance(fast_path, FastPath) and fast_path.rtol is not None else 0.0
     far, nearest = (max(least, float(np.finfo(dtype).eps) ** power) for power in (FAR, NEAREST))

@@ -222,12 +222,12 @@ def _report_undecided_rows(system, classes, t, q, v, at_start):
     )
     if at_start:
         raise InputError(
-            f"constraint {names} cannot be told from rounding at t = {float(t):g} s: its row is that small beside the "
-            "others. Write it in a unit in which it is of their size, or leave it out"
+            f"constraint {names} cannot be distinguished from rounding at t = {float(t):g} s: its row is too small "
+            "compared with the others. Scale it to their size, or leave it out"
         )
     warnings.warn(
-        f"constraint {names} is left out at t = {float(t):g} s: beside the others its row has become so small that it "
-        "cannot be told from rounding",
+        f"constraint {names} is left out at t = {float(t):g} s: its row has become so small compared with the others "
+        "that it cannot be distinguished from rounding",
         stacklevel=2,
     )
 

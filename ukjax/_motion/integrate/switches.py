@@ -37,8 +37,9 @@ def check_switches(switches: Numbers, solver: Any) -> Array:
     )
     if latest > 1:
         raise InputError(
-            f"switches need a solver that evaluates forces within each step only, and {type(solver).__name__} does so "
-            f"{latest:.3g} times its length after the start of a step: take another, such as diffrax.KenCarp5()"
+            f"switches need a solver that evaluates forces only within each step, but {type(solver).__name__} "
+            f"evaluates them up to {latest:.3g} step lengths after its start: use another solver, such as "
+            "diffrax.KenCarp5()"
         )
     return times
 

@@ -86,7 +86,7 @@ def read_npz(path: Path, observed: dict[str, Any]) -> SavedMotion:
         with open(path, "rb") as file, np.load(file, allow_pickle=False) as archive:
             arrays = dict(archive)
     except (zipfile.BadZipFile, zlib.error, EOFError, ValueError, TypeError, AttributeError) as error:
-        raise InputError(f"{str(path)!r} is not, or no longer, an archive of arrays: {error}") from None
+        raise InputError(f"{str(path)!r} is not a complete archive of arrays (.npz): {error}") from None
     _check_complete(path, arrays, ("t", "q", "v", *ENDING, "title", "coordinates", "inputs"))
     pairs = lambda name: tuple((str(a), str(b)) for a, b in arrays[name])
     rows = [name for name in observed if f"{name}_row" in arrays]
@@ -171,7 +171,7 @@ def read_netcdf(path: Path, observed: dict[str, Any]) -> SavedMotion:
     try:
         dataset = xarray.load_dataset(path, engine="scipy")
     except (ValueError, TypeError, IndexError, EOFError, OverflowError) as error:
-        raise InputError(f"{str(path)!r} is not, or no longer, a netCDF file of classic format: {error}") from None
+        raise InputError(f"{str(path)!r} is not a complete netCDF file of classic format: {error}") from None
     arrays = {str(name): np.asarray(value) for name, value in dataset.variables.items()}
     names = (*MOTION, *ENDING, *observed)
     empty = str(dataset.attrs.get("without_rows", "")).split()
@@ -237,8 +237,8 @@ def _check_complete(path, arrays, names):
     missing = [name for name in names if name not in arrays]
     if missing:
         raise InputError(
-            f"{str(path)!r} holds no whole trajectory, but {', '.join(sorted(arrays)) or 'nothing'}: {missing[0]} is "
-            "missing. Trajectory.save writes what can be read here"
+            f"{str(path)!r} must be a file that Trajectory.save wrote, got one without {missing[0]}; it contains "
+            f"{', '.join(sorted(arrays)) or 'nothing'}"
         )
 
 

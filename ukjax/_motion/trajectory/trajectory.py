@@ -174,7 +174,7 @@ class Trajectory(eqx.Module):
             self._check_numbers()
             if self.model is None or self.method is None:
                 raise InputError(
-                    "without its model nothing but t, q and v is known of this motion: call with_observation() before "
+                    "this trajectory has no model, so that only t, q and v are known: call with_observation() before "
                     "without_model()"
                 )
             with hint_if_batched_model(self.model, self.q[..., 0, :]):
@@ -525,7 +525,9 @@ class Trajectory(eqx.Module):
         """
         self._check_numbers()
         if self.model is None or self.method is None:
-            raise InputError("forces() needs the model, which a motion from a file or from without_model() has not")
+            raise InputError(
+                "forces() needs the model, which a motion from a file or from without_model() does not have"
+            )
         with hint_if_batched_model(self.model, self.q[..., 0, :]):
             return force_balance(
                 self.equations, self.t, self.q, self.v, self.method, mode_of(self.contacts), self.held,
@@ -735,7 +737,8 @@ def load_trajectory(path: str | os.PathLike) -> Trajectory:
     readers = {".npz": read_npz, ".nc": read_netcdf}
     if path.suffix not in readers:
         raise InputError(
-            f"path must end in {' or '.join(readers)}, got {str(path)!r}: a table (.csv) does not hold all of a motion"
+            f"path must end in {' or '.join(readers)}, got {str(path)!r}: a table (.csv) does not contain "
+            "the whole motion"
         )
     saved = readers[path.suffix](path, OBSERVED)
     arrays = {name: jnp.asarray(x) for name, x in saved.arrays.items()}
@@ -782,5 +785,7 @@ def _events_of(path, saved) -> EventHistory | None:
 def _whole(path, saved, record, what) -> dict[str, np.ndarray]:
     names = [each.name for each in fields(record)]
     if missing := [name for name in names if name not in saved]:
-        raise InputError(f"{str(path)!r} holds no whole trajectory: {what}_{missing[0]} is missing")
+        raise InputError(
+            f"{str(path)!r} must be a file that Trajectory.save wrote, got one without {what}_{missing[0]}"
+        )
     return {name: saved[name] for name in names}
