@@ -18,7 +18,11 @@ from ukjax._ensemble.store import Store
 
 from .test_ensemble_store import content, stopping_after, sweep
 
-zarr = pytest.importorskip("zarr")
+
+@pytest.fixture(scope="module", autouse=True)
+def zarr():
+    """Return the package, or skip all tests of this module without it."""
+    return pytest.importorskip("zarr")
 
 
 @pytest.fixture(autouse=True)
@@ -27,7 +31,7 @@ def small_blocks(monkeypatch):
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory):
+def whole(zarr, tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(plan_module, "MIN_BLOCK", 8)
         folder = tmp_path_factory.mktemp("whole") / "store.zarr"
@@ -46,7 +50,7 @@ def test_zarr_store_is_bitwise_equal_to_a_folder(whole, tmp_path):
     np.testing.assert_array_equal(found.dataset.q[[39, 3], -1, 1], other.q[[39, 3], -1, 1])
 
 
-def test_zarr_store_can_be_read_with_xarray_and_zarr(whole):
+def test_zarr_store_can_be_read_with_xarray_and_zarr(zarr, whole):
     xarray = pytest.importorskip("xarray")
     found = uk.open_ensemble(whole)
     with xarray.open_zarr(whole, chunks=None) as data:
@@ -68,7 +72,7 @@ def interrupted(folder, monkeypatch, after=1):
             sweep(folder, chunk=16)
 
 
-def test_resumed_sweep_computes_only_missing_members(whole, tmp_path, monkeypatch):
+def test_resumed_sweep_computes_only_missing_members(zarr, whole, tmp_path, monkeypatch):
     folder = tmp_path / "s.zarr"
     interrupted(folder, monkeypatch)
     part = uk.open_ensemble(folder)

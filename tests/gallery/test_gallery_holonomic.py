@@ -5,10 +5,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-import sympy as sp
 from scipy.integrate import solve_ivp, trapezoid
 from scipy.special import ellipj, ellipk
-from sympy.physics import mechanics
 
 import ukjax as uk
 
@@ -63,6 +61,9 @@ def double_pendulum():
 @pytest.fixture(scope="module")
 def two_angles(double_pendulum):
     """Return q, v and accelerations of the rods, by Lagrange's equations in the two angles."""
+    import sympy as sp
+    from sympy.physics import mechanics
+
     model, t = double_pendulum.model, sp.Symbol("t")
     m1, m2, l1, l2 = (float(x) for x in (model.m1, model.m2, model.l1, model.l2))
     a, b = mechanics.dynamicsymbols("a b")
@@ -172,6 +173,9 @@ def test_constraint_forces_of_the_four_bar_match_the_exact_motion(four_bar, para
 
 def kane():
     """Return the function (θ, θ̇) -> θ̈ by SymPy's KanesMethod; the loop makes θ2 and θ3 dependent on θ1."""
+    import sympy as sp
+    from sympy.physics import mechanics
+
     q, u = mechanics.dynamicsymbols("q1:4"), mechanics.dynamicsymbols("u1:4")
     t = sp.Symbol("t")
     N = mechanics.ReferenceFrame("N")

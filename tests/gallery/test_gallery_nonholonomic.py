@@ -7,9 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-import sympy as sm
 from scipy.integrate import solve_ivp
-from sympy.physics import mechanics as me
 
 import ukjax as uk
 
@@ -58,6 +56,9 @@ def test_sleigh_matches_closed_form(sleigh):
 
 def test_sleigh_accelerations_match_kane(rng):
     """Generalised speeds: forward speed of the edge and yaw rate, which satisfy the constraint of the edge."""
+    import sympy as sm
+    from sympy.physics import mechanics as me
+
     t, m, J, a = me.dynamicsymbols._t, 1.3, 0.7, 0.4
     x, y, theta, u, w = me.dynamicsymbols("x y theta u w")
     ground = me.ReferenceFrame("N")

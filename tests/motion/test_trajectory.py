@@ -5,7 +5,6 @@ import sys
 import jax.numpy as jnp
 import numpy as np
 import pytest
-import xarray
 
 import ukjax as uk
 
@@ -65,6 +64,8 @@ def test_csv_names_columns_with_units(motion, tmp_path):
 
 
 def test_netcdf_file_matches_trajectory(motion, tmp_path):
+    import xarray
+
     path = motion.save(tmp_path / "motion.nc")
     with xarray.open_dataset(path, engine="scipy") as read:
         np.testing.assert_array_equal(read["q"], motion.q)

@@ -8,7 +8,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.io
-import xarray
 
 import ukjax as uk
 from ukjax._motion.trajectory.observation import Observation
@@ -141,6 +140,8 @@ def test_netcdf_file_has_attributes_units_and_names(single, tmp_path):
 
 
 def test_common_unit_of_coordinates_gives_units_of_derived_quantities(tmp_path):
+    import xarray
+
     system = uk.System(uk.MassForce(np.eye(1), np.ones(1)), (), coordinates=[("x", "m")])
     path = uk.simulate(system, [0.0], [0.0], TS).save(tmp_path / "motion.nc")
     with xarray.open_dataset(path, engine="scipy") as read:
@@ -188,6 +189,8 @@ def test_invalid_trajectory_file_is_error(name, content, words, tmp_path):
 
 @pytest.mark.parametrize("ending", ("npz", "nc"))
 def test_truncated_or_foreign_file_is_error(ending, single, tmp_path):
+    import xarray
+
     path = single.save(tmp_path / f"motion.{ending}")
     whole = path.read_bytes()
     path.write_bytes(whole[: len(whole) // 2])

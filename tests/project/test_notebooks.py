@@ -3,9 +3,7 @@
 import os
 from pathlib import Path
 
-import nbformat
 import pytest
-from nbclient import NotebookClient
 
 pytestmark = pytest.mark.optimised
 
@@ -13,6 +11,8 @@ NOTEBOOKS = sorted((Path(__file__).parents[2] / "notebooks").glob("*.ipynb"))
 
 
 def code_cells(path):
+    import nbformat
+
     return [cell for cell in nbformat.read(path, as_version=4).cells if cell.cell_type == "code"]
 
 
@@ -35,6 +35,9 @@ def test_notebook_is_stored_with_outputs_of_one_run(path):
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::RuntimeWarning")  # from the kernel's own code
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_notebook_runs_from_top_to_bottom(path, tmp_path, monkeypatch):
+    import nbformat
+    from nbclient import NotebookClient
+
     notebook = nbformat.read(path, as_version=4)
     if any("UKJAX_DATA" in cell.source for cell in notebook.cells):
         data = Path(os.environ.get("UKJAX_DATA", str(path.parents[2] / "shared" / "data")))
