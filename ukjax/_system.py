@@ -153,8 +153,8 @@ class AbstractSystem(FlattenedOnce):
             )
         self._check_states()
         t, q, v = state_of(t, q, v, self.kinematic_map)
-        passive = self.passive(t, q, v) if passive is None else passive
-        return self.control.under(self.kinematic_map).command(t, q, v, passive)
+        at = hoist_tracers(self), t, q, v, passive
+        return _jitted_command(*at) if is_eager(*without_derivatives(at)) else _command(*at)
 
     @property
     def enforced(self) -> tuple[AbstractConstraint, ...]:
@@ -305,11 +305,16 @@ def _actuated(system, t, q, v):
     return Terms(terms.M, terms.Q + force, terms.A, terms.b, terms.c)
 
 
+def _command(system, t, q, v, passive):
+    passive = system.passive(t, q, v) if passive is None else passive
+    return system.control.under(system.kinematic_map).command(t, q, v, passive)
+
+
 def _energy(system, t, q, v):
     return dynamics_of(system).energy(t, q, v)
 
 
-_jitted, _jitted_energy = jit_unoptimised(_actuated), jit_unoptimised(_energy)
+_jitted, _jitted_command, _jitted_energy = map(jit_unoptimised, (_actuated, _command, _energy))
 
 
 class AbstractVariant(AbstractSystem):

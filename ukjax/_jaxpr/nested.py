@@ -5,15 +5,17 @@ from typing import Any
 
 from jax.extend.core import ClosedJaxpr, Jaxpr
 
+JAXPRS = ClosedJaxpr, Jaxpr
+
 
 def jaxprs_in(equation: Any) -> list[ClosedJaxpr | Jaxpr]:
     """The jaxprs among the parameters of an equation."""
     found = []
     for x in equation.params.values():
-        if isinstance(x, ClosedJaxpr | Jaxpr):
+        if isinstance(x, JAXPRS):
             found.append(x)
-        elif isinstance(x, tuple | list):
-            found += [y for y in x if isinstance(y, ClosedJaxpr | Jaxpr)]
+        elif isinstance(x, (tuple, list)):
+            found += [y for y in x if isinstance(y, JAXPRS)]
     return found
 
 
