@@ -147,8 +147,7 @@ def _nearest(
 
 
 class _Search(NamedTuple):
-    """Iteration for the x nearest to x0 in the metric M, with ``weight`` on the rows, scaled to
-    unit length.
+    """Iteration for the x nearest to x0 in the metric M, with ``weight`` on the rows, scaled to unit length.
 
     ``active`` are the independent rows, ``zero_rows`` those with zero slope; ``terms``, if known, are the sizes of the
     terms of the residuals.
