@@ -381,3 +381,29 @@ def test_motion_with_a_grazing_contact_is_not_differentiable():
     since = 1.0 - (speed[-1] - at_ceiling) / G
     exact = 1 - 0.5 * at_ceiling * since - G * since**2 / 2
     np.testing.assert_allclose(motion.q[-1, -1], exact, rtol=1e-12)
+
+
+def ahead(t, q):
+    return q[1] - q[0]
+
+
+def path(t, q):
+    return q[0] - t**2 / 2
+
+
+def pusher():
+    """A mass that follows x = t²/2 by a servo motor of 1 N, and another of 2 kg in front of it."""
+    servo = uk.control.Servo([[1.0], [0.0]], uk.Holonomic(path, name="path"))
+    return uk.System(uk.MassForce(np.diag([1.0, 2.0]), np.zeros(2)), uk.Unilateral(ahead, name="ahead"), control=servo)
+
+
+@pytest.mark.parametrize(
+    ("distance", "how"),
+    [(0.0, {}), (0.1, {}), (0.0, {"dt": 0.1}), (0.1, {"dt": 0.1, "solver": uk.MoreauJean()})],
+    ids=["closed at the start", "hit later", "fixed steps", "Moreau-Jean"],
+)
+def test_contact_that_pushes_off_a_servo_task_ends_the_motion(distance, how):
+    """The motor does not know the force of the contact, so that the masses are slower than the task."""
+    motion = uk.simulate(pusher(), [0.0, distance], [0.0, 0.0], [0.0, 0.4, 1.0], throw=False, **how)
+    assert motion.reason == "was pushed off the task of its control by contact forces"
+    assert abs(float(motion.last[0]) - np.sqrt(2 * distance)) < 0.1

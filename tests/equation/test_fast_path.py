@@ -88,6 +88,15 @@ def test_a_singular_mass_matrix_with_a_weight_on_its_rows(rng, way, runtime_rows
 
 
 @WAYS
+@pytest.mark.parametrize("unit", (1e-9, 1e4, 1e9))
+def test_units_of_rows_do_not_matter_for_a_singular_mass_matrix(rng, way, unit):
+    given = M, A, Q, b = systems(rng, 6, 4, massive=4)
+    units = unit ** np.array([1, 1, 0.5, 0.5])
+    x, nu, needs_fallback = way(FastPath(weight=1.0))(M, units[:, None] * A, Q, units * b)
+    assert_solved((x, nu * units, needs_fallback), *given, null_space_motion)
+
+
+@WAYS
 @pytest.mark.parametrize("massive", (None, 5), ids=("definite M", "singular M"))
 @pytest.mark.parametrize("runtime_rows", (True, False), ids=("as numbers", "in the program"))
 def test_motion_with_redundant_rows_omitted(rng, way, runtime_rows, massive):

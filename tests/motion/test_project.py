@@ -156,6 +156,7 @@ def test_unsatisfiable_constraints_are_named_without_search_program():
     ("arguments", "message"),
     [
         ((ellipse(), 0.0, [0.0, 1.0], [0.0]), r"q0 and v0 must both have shape \(n,\), got shapes \(2,\) and \(1,\)"),
+        ((ellipse(), 0.0, np.ones((3, 2)), np.ones((3, 2))), "for many starts, map over them with jax.vmap"),
     ],
 )
 def test_bad_input_is_named(arguments, message):

@@ -79,6 +79,23 @@ def test_projection_in_any_unit(unit):
     np.testing.assert_allclose(v / unit, [0.64, -0.48], rtol=1e-13)
 
 
+@pytest.mark.parametrize("unit", [1e-9, 1e9])
+@pytest.mark.parametrize("inertia", [0.0, 0.5], ids=["piston without inertia", "piston with inertia"])
+def test_projection_of_lengths_and_angles_in_any_unit(unit, inertia):
+    """A slider-crank of three angles: its slide is a row in units of length, the turn of its piston is one of 1."""
+    crank, rod = 0.1 * unit, 0.3 * unit
+    slide = uk.Holonomic(lambda t, q: crank * jnp.sin(q[0]) + rod * jnp.sin(q[0] + q[1]), name="slide")
+    turn = uk.Holonomic(lambda t, q: q[0] + q[1] + q[2], name="turn")
+    driven = uk.Holonomic(lambda t, q: q[0] - 0.4 - 3 * t, name="drive")
+    masses = unit**2 * np.diag([1.0, 2.0, inertia])
+    engine = uk.System(uk.MassForce(masses, np.zeros(3)), (slide, turn, driven))
+    q, v = uk.project(engine, 0.0, [0.4, 0.3, 0.1], [0.0, 0.0, 0.0])
+    angle = -np.arcsin(np.sin(0.4) / 3)  # of the rod
+    rate = -np.cos(0.4) / np.cos(angle)
+    np.testing.assert_allclose(q, [0.4, angle - 0.4, -angle], rtol=1e-12)
+    np.testing.assert_allclose(v, [3.0, rate - 3.0, -rate], rtol=1e-12)
+
+
 @pytest.mark.parametrize("unit", [1e-6, 1.0, 1e6])
 @pytest.mark.parametrize("beside", [3e-6, 0.3])
 def test_start_off_its_rod_is_error_in_any_unit(unit, beside):

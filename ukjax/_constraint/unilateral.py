@@ -112,7 +112,8 @@ class Unilateral(AbstractNonsmooth):
     \\|λ_t\\| ≤ μ λ. Acary & Brogliato, Numerical Methods for Nonsmooth Dynamical Systems (2008), ch. 3.
 
     Control laws do not take contact forces into account: a ``Servo`` computes the actuator forces of the system without
-    contacts.
+    contacts. If contact forces push it off its task, the motion ends, with an error; with ``projected=False`` the task
+    is approached again, by its gains.
 
     A floor, a stop, a rope that goes slack, a cam follower that lifts off, backlash and clearance are such constraints.
 

@@ -11,7 +11,7 @@ REFUSED, NOT_ASSEMBLED, NO_FALLBACK = range(8, 11)  # only for ensembles and exp
 INCONSISTENT = 11  # replaces FINISHED or EVENT if constraints contradicted each other
 EVENT_NAN = 12
 NO_CONTACT_MODE, SEVERAL_CONTACT_MODES, ENERGY_GAINED, ACCUMULATED = range(13, 17)
-SINGULAR_POSE = 17
+SINGULAR_POSE, OFF_TASK = 17, 18
 RUNNING, NEEDS_FALLBACK = -1, -2  # intermediate codes: continue; continue with another method
 
 REASONS = {
@@ -32,6 +32,7 @@ REASONS = {
     ENERGY_GAINED: "came to an impact whose laws increase the energy",
     ACCUMULATED: "came to events that follow one another in ever shorter times",
     INCONSISTENT: "came to constraints that contradict each other",
+    OFF_TASK: "was pushed off the task of its control by contact forces",
     SINGULAR_POSE: "came to a singular pose, where rounding errors would choose its branch",
 }
 
@@ -68,6 +69,7 @@ def classify(
     event: Any = False,
     on_event: Any = False,
     event_nan: Any = False,
+    off_task: Any = False,
     no_mode: Any = False,
     several_modes: Any = False,
     gains_energy: Any = False,
@@ -84,12 +86,12 @@ def classify(
 ) -> Int[Array, "*batch"]:
     """Result code from the conditions after the last step: that of the first true condition, in this order.
 
-    The motion reached its last time (``finished``) or its ``event``, or started ``on_event``; the event's value is
-    NaN (``event_nan``); no contact mode has consistent forces (``no_mode``), or several have (``several_modes``); an
-    impact increases the energy (``gains_energy``); its events ``accumulated``; its method is not applicable
-    (``needs_fallback``); it came to a ``singular`` pose; the drift correction ``jumped``; the state is ``off`` the
-    constraints, or ``not_finite``; the step size is the smallest allowed (``stuck``); all steps allowed are taken
-    (``exhausted``). The first two give INCONSISTENT if constraints were ``inconsistent`` at any time.
+    The motion reached its last time (``finished``) or its ``event``, or started ``on_event``; the event's value is NaN
+    (``event_nan``); contact forces push it ``off_task``; no contact mode has consistent forces (``no_mode``), or
+    several have (``several_modes``); an impact increases the energy (``gains_energy``); its events ``accumulated``; its
+    method is not applicable (``needs_fallback``); it came to a ``singular`` pose; the drift correction ``jumped``; the
+    state is ``off`` the constraints, or ``not_finite``; the step size is the smallest allowed (``stuck``); all steps
+    allowed are taken (``exhausted``). The first two give INCONSISTENT if constraints were ``inconsistent`` at any time.
     """
     conditions = (
         ((finished | event) & inconsistent, INCONSISTENT),
@@ -97,6 +99,7 @@ def classify(
         (event, EVENT),
         (on_event, ON_EVENT),
         (event_nan, EVENT_NAN),
+        (off_task, OFF_TASK),
         (no_mode, NO_CONTACT_MODE),
         (several_modes, SEVERAL_CONTACT_MODES),
         (gains_energy, ENERGY_GAINED),

@@ -344,26 +344,28 @@ def _integrate_with_contact(model, state, dt, u, method, steps):
         is_sampled = u is None and held is not None
 
         def advance(carry, i):
-            q, v, impulse, off, solved, held = carry
+            q, v, impulse, off, off_task, solved, held = carry
             now = t + i * h
             held, inputs = _sampled(model, held, now, q, v) if is_sampled else (held, u)
             driven = model if inputs is None else Driven(model, inputs)
             step_scale = scale.of_rows(driven, now, q, v) if driven.enforced else scale
             driven = setting._replace(system=driven)
-            after, q, v, step_off, _ = corrected_step(driven, now, h, q, v, impulse, levels, step_scale)
+            after, q, v, step_off, step_off_task, _ = corrected_step(driven, now, h, q, v, impulse, levels, step_scale)
             impulse = jax.lax.stop_gradient(after.impulse)
-            return (q, v, impulse, off | step_off, solved & after.solved, held), None
+            return (q, v, impulse, off | step_off, off_task | step_off_task, solved & after.solved, held), None
 
         no_impulse = jnp.zeros(setting.layout.rows, q.dtype)
-        start = q, v, no_impulse, jnp.asarray(False), jnp.asarray(True), held
-        q, v, _, off, solved, held = jax.lax.scan(advance, start, jnp.arange(steps))[0]
-        return q, v, off, solved, held
+        false = jnp.asarray(False)
+        start = q, v, no_impulse, false, false, jnp.asarray(True), held
+        q, v, _, off, off_task, solved, held = jax.lax.scan(advance, start, jnp.arange(steps))[0]
+        return q, v, off, off_task, solved, held
 
     advance_member = compiled(advance_member, model, state.q, state.v)
     advance_all = jax.vmap(advance_member) if state.t.ndim else advance_member
-    q, v, off, solved, held = advance_all(state.t, state.q, state.v, state.scale, u, state.held)
+    q, v, off, off_task, solved, held = advance_all(state.t, state.q, state.v, state.scale, u, state.held)
     is_finite = finite(q, v)
-    result = classify(finished=is_finite & ~off & solved, no_mode=~solved, off=off, not_finite=~is_finite)
+    finished = is_finite & ~off & ~off_task & solved
+    result = classify(finished=finished, off_task=off_task, no_mode=~solved, off=off, not_finite=~is_finite)
     result = jnp.where(state.result != FINISHED, state.result, result)
     return State(state.t + dt, q, v, result, state.scale, held)
 

@@ -15,7 +15,7 @@ from jaxtyping import Array, Bool, Float, Int
 from .._kernel import arithmetic_or_library
 from .base import AbstractFactorisation, AbstractMethod
 from .kernels import Triangle, cholesky
-from .scales import coordinate_scale_by_numpy, doubtful
+from .scales import coordinate_scale, coordinate_scale_by_numpy, doubtful, row_scale
 
 SINGULAR_PIVOT = 1e-8
 """Ratio of a pivot of M to its diagonal entry, at or below which M counts as singular or nearly singular."""
@@ -41,7 +41,8 @@ class RuntimeRows(NamedTuple):
     Attributes
     ----------
     weight
-        Factor w of M + w Aᵀ A, which replaces a singular M.
+        Factor w of M + w RᵀR, which replaces a singular M. R are the rows A, each with unit length in coordinates
+        scaled by their masses: so the units of the rows have no effect.
     order, count
         The active rows are the first ``count`` of ``order``. ``order`` has a fixed length, because the number of rows
         is not yet known when this record is made; surplus entries are not used.
@@ -99,7 +100,7 @@ class FastPath(AbstractMethod):
     kept
         Indices of the active rows, all rows if None. The other rows must be combinations of them.
     weight
-        If given, M + ``weight`` Aᵀ A replaces M, which may then be singular (see ``Orthogonal``).
+        If given, M + ``weight`` RᵀR replaces M, which may then be singular: see ``RuntimeRows``.
     runtime_rows
         If given, it overrides ``kept``, ``weight`` and the limits; these are otherwise compiled into the program.
     assumes
@@ -126,13 +127,14 @@ class FastPath(AbstractMethod):
     def factorise(self, M: Float[Array, "n n"], A: Float[Array, "m n"]) -> "FastFactorisation":
         m, n = A.shape
         weight = self.weight if self.runtime_rows is None else self.runtime_rows.weight
-        weight = None if weight is None else jnp.asarray(weight, M.dtype)  # an array, as the carry of a loop must be
-        if weight is not None and m:
-            with_rows = lambda M, A: M + weight * (A.T @ A)
+        weights = None
+        if weight is not None:
+            weight = jnp.asarray(weight, M.dtype)
             if self.runtime_rows is None:
-                M = with_rows(M, A)
+                M, weights = _with_rows(M, A, weight)
             else:  # for weight 0, the product would cost as much as the solution of a large system
-                M = jax.lax.cond(weight != 0, with_rows, lambda M, A: M, M, A)
+                unchanged = lambda M, A, weight: (M, jnp.zeros(m, M.dtype))
+                M, weights = jax.lax.cond(weight != 0, _with_rows, unchanged, M, A, weight)
         rows = self._rows(m)
         A = rows.take(A)[:n]  # at most n rows are independent
         # Eliminate the coordinates in reverse order. The coordinates of the outer bodies of a mechanism come last, and
@@ -149,7 +151,7 @@ class FastPath(AbstractMethod):
             _factorise_by_products, _factorise_by_lapack, M, A, active, *limits
         )
         needs_fallback = needs_fallback | rows.exceeds(n)
-        return FastFactorisation(Factors(*factors), needs_fallback, weight, rows, m)  # pyright: ignore[reportCallIssue]
+        return FastFactorisation(Factors(*factors), needs_fallback, weights, rows, m)  # pyright: ignore[reportCallIssue]
 
     def _rows(self, m: int) -> "StaticRows | PermutedRows":
         if self.runtime_rows is not None and 1 < m <= MAX_RUNTIME_ROWS:
@@ -234,11 +236,12 @@ class Factors(NamedTuple):
 
 
 class FastFactorisation(AbstractFactorisation):
-    """Factorisation of ``FastPath``. ``rows`` are the active rows, ``size`` is the number of all rows."""
+    """Factorisation of ``FastPath``. ``rows`` are the active rows, ``size`` is the number of all rows. With the
+    ``weights`` w of all rows, the factors are those of M + Aᵀ diag(w) A."""
 
     factors: Factors
     needs_fallback: Bool[Array, ""]
-    weight: Float[Array, ""] | float | None
+    weights: Float[Array, " m"] | None
     rows: StaticRows | PermutedRows
     size: int = eqx.field(static=True)
     assumes_consistent: ClassVar[bool] = True
@@ -257,7 +260,7 @@ class FastFactorisation(AbstractFactorisation):
         rhs = self.rows.take(rows)[: len(self.factors.R)]
         x, nu = arithmetic_or_library(_solve_by_products, _solve_by_lapack, force[::-1], rhs, made=(self.factors,))
         x, nu = x[::-1], self.rows.put(nu)
-        return x, nu if self.weight is None else nu + self.weight * rows  # M + w Aᵀ A adds w Aᵀ rows to the force
+        return x, nu if self.weights is None else nu + self.weights * rows  # weights add Aᵀ diag(w) rows to the force
 
     def motion(self, force: Float[Array, " n"], rows: Float[Array, " m"]) -> Float[Array, " n"]:
         return self.motion_and_multipliers(self.factors.L, force, rows)[0]
@@ -285,6 +288,12 @@ class FastFactorisation(AbstractFactorisation):
         zeros = jnp.zeros(self.size, L.dtype)
         W = jax.vmap(lambda force: self.motion(force, zeros))(jnp.eye(len(L), dtype=L.dtype))
         return W @ L  # W M W = W
+
+
+def _with_rows(M, A, weight):
+    """M + ``weight`` RᵀR, see ``RuntimeRows``; and the weight of each row of A."""
+    weights = weight * row_scale(A, coordinate_scale(M)) ** 2
+    return M + A.T @ (weights[:, None] * A), weights
 
 
 def is_nearly_singular(M: Float[np.ndarray, "n n"]) -> bool:

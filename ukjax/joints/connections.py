@@ -38,8 +38,9 @@ class Strut(AbstractActing):
     """A spring, a damper or a linear actuator between two points.
 
     Its coordinate is the distance of the points [m], along which ``stiffness``, ``rest``, ``damping`` and a motor act.
-    A strut imposes no constraint. Its direction is undefined if the points coincide. Parameters are those of
-    ``AbstractActing`` and ``AbstractConnection``.
+    A strut imposes no constraint. Its direction is undefined if the points coincide, and its force is NaN there: for a
+    spring without length, use a ``Bushing`` with three equal stiffnesses. Parameters are those of ``AbstractActing``
+    and ``AbstractConnection``.
     """
 
     coordinates: ClassVar[Any] = (("", "m"),)

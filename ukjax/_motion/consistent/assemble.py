@@ -136,7 +136,11 @@ def least_change(M: np.ndarray, A: np.ndarray, missing: np.ndarray) -> Float[np.
         return np.zeros(len(M))
     L = np.linalg.cholesky(M)
     B = np.linalg.solve(L, _without_rounding(A).T).T
-    return np.linalg.solve(L.T, np.linalg.lstsq(B, missing, rcond=float(np.finfo(M.dtype).eps) ** 0.5)[0])
+    # Rows in metres and rows in radians may differ by any factor: unscaled, rcond would remove the small ones.
+    length = np.linalg.norm(B, axis=1)
+    scale = np.divide(1, length, out=np.zeros_like(length), where=length > 0)
+    solution = np.linalg.lstsq(scale[:, None] * B, scale * missing, rcond=float(np.finfo(M.dtype).eps) ** 0.5)[0]
+    return np.linalg.solve(L.T, solution)
 
 
 def _sizes(system, M, q):

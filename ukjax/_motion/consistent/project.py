@@ -87,7 +87,8 @@ def project(
     model = with_given_states(model, q0, v0)
     t, q0, v0 = as_number("t", t, "s"), as_array("q0", q0), as_array("v0", v0)
     if q0.ndim != 1 or not q0.size or (v0.shape != q0.shape if model.kinematic_map is None else v0.ndim != 1):
-        raise InputError(f"q0 and v0 must both have shape (n,), got shapes {q0.shape} and {v0.shape}")
+        advice = ": for many starts, map over them with jax.vmap" if q0.ndim == 2 else ""
+        raise InputError(f"q0 and v0 must both have shape (n,), got shapes {q0.shape} and {v0.shape}{advice}")
     for name, value in (("t", t), ("q0", q0), ("v0", v0)):
         check_finite(name, value)
     return project_state(locked(model, fixed, t, q0, v0), t, q0, v0, method)

@@ -15,7 +15,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from ..._check_terms import complaint_of_mass
 from ..._run.compile import jit_unoptimised
-from ..._solve import FastPath, coordinate_scale_by_numpy, independent_rows, is_nearly_singular, rounding
+from ..._solve import FastPath, coordinate_scale_by_numpy, independent_rows, is_nearly_singular, rounding, row_length
 from ..._system import AbstractSystem
 from ..fallback.row_noise import classify_rows
 from ..stepper.drift_correction import MethodPerLevel
@@ -128,7 +128,7 @@ def _nearest(
     active = independent_rows(M, real_A, rtol, rounding(dtype) if fast_path.least is None else float(fast_path.least))
     if active is None:
         return x, None, False
-    weight = float(np.mean(np.diagonal(M))) if is_nearly_singular(M) else None
+    weight = 1.0 if is_nearly_singular(M) else None
     method = replace(fast_path, kept=None if len(active) == len(A) else active, weight=weight)
     zero_rows = ~np.any(real_A, axis=1)
     search = _Search(evaluate, x0, M, weight or 0.0, np.asarray(size, float), np.array(active, int), zero_rows, eps)
@@ -147,7 +147,7 @@ def _nearest(
 
 
 class _Search(NamedTuple):
-    """Iteration for the x nearest to x0 in the metric M, with ``weight`` on the rows.
+    """Iteration for the x nearest to x0 in the metric M, with ``weight`` on the rows, scaled to unit length.
 
     ``active`` are the independent rows, ``zero_rows`` those with zero slope; ``terms``, if known, are the sizes of the
     terms of the residuals.
@@ -215,4 +215,8 @@ class _Search(NamedTuple):
         return self.x0 - x + self.change(A, A @ (x - self.x0))
 
     def change(self, A: np.ndarray, target: np.ndarray) -> np.ndarray:
-        return least_change(self.M + self.weight * A.T @ A, A, target)
+        if not self.weight:
+            return least_change(self.M, A, target)
+        length = row_length(A, coordinate_scale_by_numpy(self.M), np)
+        rows = A / np.where(length > 0, length, 1)[:, None]
+        return least_change(self.M + self.weight * rows.T @ rows, A, target)

@@ -35,6 +35,7 @@ from ..result import (
     MOST_STEPS,
     NO_CONTACT_MODE,
     OFF_CONSTRAINTS,
+    OFF_TASK,
     ON_EVENT,
     SEVERAL_CONTACT_MODES,
     SINGULAR_POSE,
@@ -267,6 +268,12 @@ def check_finished(trajectory: Trajectory, problem: Problem, start: InitialState
             f"{subject} ended at t = {float(t):.6g} s: the value of its event function is NaN there, so that a "
             "crossing cannot be detected. Look for a division by zero or a root of a negative number in the function. "
             "throw=False returns what was computed"
+        )
+    if result == OFF_TASK:
+        raise SimulationError(
+            f"{subject} is pushed off the task of its control by contact forces at t = {float(t):.6g} s: the control "
+            "does not take them into account. Avoid the contact, or give the control projected=False and the task "
+            "gains, ukjax.Holonomic(phi, *ukjax.critically_damped(...)). throw=False returns what was computed"
         )
     if result == NO_CONTACT_MODE:
         time_stepping = isinstance(problem.solver, MoreauJean)

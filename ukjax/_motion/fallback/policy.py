@@ -153,8 +153,7 @@ def next_method(
     M, fast_path = (M + M.T) / 2, tried.acceleration
     assert isinstance(fast_path, FastPath)
     dtype, old_weight = q.dtype, _weight(fast_path)
-    # The weight scales the rows like the entries of M.
-    weight = old_weight or (float(np.mean(np.diagonal(M))) if is_nearly_singular(M) else 0.0)
+    weight = old_weight or float(is_nearly_singular(M))
     _report_undecided_rows(model, A[0], t, q, v, at_start)
     rtol = 10 * (float(np.finfo(dtype).eps) ** 0.5 if fast_path.rtol is None else float(fast_path.rtol))
     active = [independent_rows(M, level.rows, rtol) for level in A]

@@ -36,7 +36,7 @@ from ..fallback.policy import solve_differentiated, solve_eagerly
 from ..plan import Plan
 from ..problem import SMALLEST_STEP, InitialState, Problem, Solution, StepCounts
 from ..result import NEEDS_FALLBACK, RUNNING, classify, finite, reached_last_time, reached_times
-from ..stepper.contact_setting import compiled, setting_of
+from ..stepper.contact_setting import compiled, pushed_off_task, setting_of
 from ..stepper.drift_correction import MethodPerLevel, assumption_failed_for, correct_drift, methods_at
 from ..stepper.error_control import control_error
 from ..stepper.model_batch import SingleModel
@@ -474,7 +474,7 @@ def _iterate(
 
     q1, v1, false = stepped.q, stepped.v, jnp.asarray(False)
     outlook = Outlook(state.values, false, h, jnp.zeros(state.values.size, bool), false)
-    needs_fallback = inside = false
+    needs_fallback = inside = off_task = false
     share = jax.lax.stop_gradient(h / span)
     if layout.rows:
         q1, v1, contacts, response = settle(setting, t0 + t1, q1, v1, mode)
@@ -482,6 +482,7 @@ def _iterate(
         inputs = jax.lax.stop_gradient((forces, Step(t, q, v, t1, q1, v1, kinematic_map), t0, h))
         outlook = _outlook(setting, mode, state.values, *inputs, share)
         needs_fallback, inside = response.needs_fallback, first & jnp.any(contacts.gap < -setting.max_penetration)
+        off_task = pushed_off_task(system, response, forces.force, t0 + t1, q1, v1)
     ahead = Outlook(state.side, false, h, jnp.zeros(state.side.size, bool), false)
     if surfaces.events:
         taken = jax.lax.stop_gradient((Step(t, q, v, t1, q1, v1, kinematic_map), t0, h))
@@ -512,7 +513,7 @@ def _iterate(
         return Change(
             t1, q1, v1, mode, outlook.values, state.side, jnp.zeros(layout.rows, q.dtype), jnp.concatenate([q1, v1]),
             wanted, outlook.grazes, unsolved=false, several_modes=false, gains_energy=false, needs_fallback=false,
-            off=false, starts_on_event=false, held=state.held,
+            off=false, off_task=false, starts_on_event=false, held=state.held,
         )  # fmt: skip
 
     def change(t1, q1, v1):
@@ -541,6 +542,7 @@ def _iterate(
                 unsolved=~after.solved,
                 several_modes=after.several,
                 gains_energy=after.gains,
+                off_task=pushed_off_task(system_after, after.response, after.impulse, tm, qm, after.v),
                 needs_fallback=after.response.needs_fallback,
             )
         if state.held is not None:
@@ -578,14 +580,17 @@ def _iterate(
     several_modes, gains_energy = accepted & changed.several_modes, accepted & changed.gains_energy
     accumulated = repeats & jnp.any(crossed)
     off = accepted & (stepped.off | changed.off) | inside
+    off_task = (accepted | stepped.jumped) & off_task | accepted & changed.off_task
     singular = doubtful | accepted & ~first & turned(stepped.independence, h, v, stepped.v, scale)
     ends, starts_on_event = surfaces.ends(counted) & ~off & ~singular, accepted & changed.starts_on_event
-    fails = no_mode | several_modes | gains_energy | accumulated | off | singular | starts_on_event | event_nan
+    fails = no_mode | several_modes | gains_energy | accumulated | off | off_task | singular
+    fails = fails | starts_on_event | event_nan
     result = classify(
         finished=(stops_done >= stops.time.size) & ~(ends | fails),
         event=ends,
         on_event=starts_on_event,
         event_nan=accepted & event_nan,
+        off_task=off_task,
         no_mode=no_mode,
         several_modes=several_modes,
         gains_energy=gains_energy,
@@ -660,6 +665,8 @@ class Change(NamedTuple):
         Whether the method was not applicable.
     off
         Whether a reset violates the constraints.
+    off_task
+        Whether impulses push the motion off the task of its control.
     starts_on_event
         Whether the motion starts on an event and does not leave it.
     held
@@ -681,6 +688,7 @@ class Change(NamedTuple):
     gains_energy: Bool[Array, ""]
     needs_fallback: Bool[Array, ""]
     off: Bool[Array, ""]
+    off_task: Bool[Array, ""]
     starts_on_event: Bool[Array, ""]
     held: SampledInputs | None
 

@@ -19,7 +19,7 @@ from ..fallback.policy import solve_eagerly
 from ..plan import Plan
 from ..problem import InitialState, Problem, Solution
 from ..result import classify, finite, reached_times
-from ..stepper.contact_setting import compiled, setting_of
+from ..stepper.contact_setting import compiled, pushed_off_task, setting_of
 from ..stepper.drift_correction import MethodPerLevel, correct_drift, same_at_every_level
 from ..stepper.scaling import Scale
 from .base import AbstractBatchIntegrator
@@ -50,6 +50,7 @@ class LoopState(NamedTuple):
     mode: ContactMode
     first_mode: ContactMode
     off: Bool[Array, ""]
+    off_task: Bool[Array, ""]
     not_finite: Bool[Array, ""]
     no_mode: Bool[Array, ""]
     needs_fallback: Bool[Array, ""]
@@ -60,17 +61,18 @@ class LoopState(NamedTuple):
     @property
     def stopped(self) -> Bool[Array, ""]:
         """Whether the motion has stopped."""
-        return self.off | self.not_finite | self.no_mode
+        return self.off | self.off_task | self.not_finite | self.no_mode
 
 
 class CorrectedStep(NamedTuple):
-    """A step, its end (q, v) after the projections; whether that is off the constraints, and whether the method was not
-    applicable."""
+    """A step, its end (q, v) after the projections; whether that is off the constraints, whether contacts push it off
+    the task of its control, and whether the method was not applicable."""
 
     step: MoreauJeanStep
     q: Float[Array, " nq"]
     v: Float[Array, " n"]
     off: Bool[Array, ""]
+    off_task: Bool[Array, ""]
     needs_fallback: Bool[Array, ""]
 
 
@@ -96,7 +98,8 @@ def corrected_step(
 
     state = taken.end, jnp.asarray(False), taken.response.needs_fallback
     (end, off, needs_fallback), _ = jax.lax.scan(project, state, length=PROJECTIONS)
-    return CorrectedStep(taken, end.q, end.v, off, needs_fallback)
+    off_task = pushed_off_task(setting.system, taken.response, taken.impulse, t + h, end.q, end.v)
+    return CorrectedStep(taken, end.q, end.v, off, off_task, needs_fallback)
 
 
 @jit_batch
@@ -127,6 +130,7 @@ def _solve_one(problem, start, ts, per_interval):
         finished=~(last.stopped | (method.has_fallback & last.needs_fallback)),
         no_mode=last.no_mode,
         off=last.off,
+        off_task=last.off_task,
         not_finite=last.not_finite,
     )
     none, zero = jnp.zeros((0,), q.dtype), jnp.zeros((), np.int32)
@@ -159,7 +163,7 @@ def _loop(problem, start, intervals, last_stop):
     no_impulse = jnp.zeros(setting.layout.rows, start.q.dtype)
     schedule = problem.schedule
     nothing = None if schedule is None else nothing_sampled(system, schedule, t, start.q, start.v)
-    state = LoopState(start.q, start.v, no_impulse, none, none, inside, false, false, false, zero, zero, nothing)
+    state = LoopState(start.q, start.v, no_impulse, none, none, inside, false, false, false, false, zero, zero, nothing)
     after_stop = lambda state, stop: (
         state
         if state.held is None
@@ -174,7 +178,7 @@ def _loop(problem, start, intervals, last_stop):
         driven = setting if state.held is None else setting._replace(system=Driven(system, state.held.u))
 
         def advance(state, i):
-            after, q, v, off, fallback = corrected_step(
+            after, q, v, off, off_task, fallback = corrected_step(
                 driven, t0 + i * h, h, state.q, state.v, state.impulse, levels, scale
             )
             is_running = ~state.stopped
@@ -191,6 +195,7 @@ def _loop(problem, start, intervals, last_stop):
                     lambda x, y: jnp.where(state.taken == 1, x, y), choose(after.mode, state.mode), state.first_mode
                 ),
                 off=state.off | off & taken,
+                off_task=state.off_task | off_task & taken,
                 not_finite=state.not_finite | not_finite & is_running,
                 no_mode=state.no_mode | ~after.solved & ~not_finite & is_running,
                 needs_fallback=state.needs_fallback | fallback & is_running,

@@ -5,14 +5,15 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float
 
+from ..._constraint import rows
 from ..._contact.complementarity import MAX_UNROLLED
-from ..._contact.rows import contacts_at, gaps, layout_of
+from ..._contact.rows import Response, contacts_at, gaps, layout_of
 from ..._contact.transition import Setting
 from ..._kernel import per_member, without_kernels
 from ..._solve import AbstractMethod
-from ..._system import kinematic_map_of, nonsmooth_of
+from ..._system import AbstractSystem, kinematic_map_of, nonsmooth_of, task_of
 from .drift_correction import MethodPerLevel
 from .scaling import ROUNDINGS, Scale
 
@@ -58,3 +59,21 @@ def setting_of(
         grazing_distance(q.dtype) * gap_size,
     )
     return Setting(system, layout, method, *jax.lax.stop_gradient(sizes))
+
+
+def pushed_off_task(
+    system: AbstractSystem,
+    response: Response,
+    force: Float[Array, " rows"],
+    t: Array,
+    q: Float[Array, " nq"],
+    v: Float[Array, " n"],
+) -> Bool[Array, ""]:
+    """Whether contact forces, or impulses, push the motion off a task onto which it is projected.
+
+    The control does not take them into account. The projection would move the state back, as if other forces acted.
+    """
+    if system.control is None or not system.control.projected:
+        return jnp.asarray(False)
+    A, push = rows(task_of(system), t, q, v)[0], force @ response.directions
+    return jnp.any(jnp.abs(A @ push) > jnp.finfo(q.dtype).eps ** 0.5 * (jnp.abs(A) @ jnp.abs(push)))
