@@ -216,7 +216,7 @@ class AbstractSystem(FlattenedOnce):
         return ()
 
     def energy(self, t: ScalarLike, q: Float[Array, " nq"], v: Float[Array, " n"]) -> Float[Array, ""] | None:
-        """Return the energy T + V [J], or None if the dynamics do not define one."""
+        """Return the energy T + V [J], or None if the dynamics do not define one. See ``Trajectory.energy``."""
         t, q, v = as_float(t), as_array("q", q), as_array("v", v)
         self = hoist_tracers(self)
         energy = _jitted_energy if is_eager(*without_derivatives((self, t, q, v))) else _energy

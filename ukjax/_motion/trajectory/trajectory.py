@@ -469,7 +469,11 @@ class Trajectory(eqx.Module):
 
     @property
     def energy(self) -> Float[Array, "*batch samples"] | None:
-        """Total energy T + V, shape (samples,) [J]; None where the model has none."""
+        """Total energy T + V, shape (samples,) [J]; None where the model has none.
+
+        If T has terms that are linear in v (a charge in a magnetic field) or do not depend on v (rotating axes), T + V
+        is not conserved; v·∂T/∂v − T + V is.
+        """
         return self.observed().energy
 
     @property
