@@ -317,3 +317,14 @@ def test_event_on_sample_of_batch_behind_flat_pose():
     alone = uk.simulate(system, q, v, TS[:51])
     np.testing.assert_allclose(motion.q[0, :46], alone.q[:46], rtol=0, atol=1e-8)
     assert np.all(np.isnan(motion.q[0, 46:51])) and np.isfinite(motion.q[0, 51]).all()
+
+
+def test_uk_step_reports_step_next_to_flat_pose():
+    """The step increases the energy by 90 %."""
+    begin = 0.4 + BEFORE
+    state = uk.initial_state(parallelogram(0.4), [begin, 0.4, begin], [SPEED, 0.0, SPEED])
+    before = TO_FLAT - 3.7e-7
+    state = uk.step(parallelogram(0.4), state, before, steps=int(np.ceil(before / NEXT_TO_POSE)))
+    assert state.reason == "reached its last time"
+    state = uk.step(parallelogram(0.4), state, NEXT_TO_POSE)
+    assert state.reason == "came to a singular pose, where rounding errors would choose its branch"

@@ -7,7 +7,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Bool, Float, Int
 
 from .._check import as_array, as_integer, as_numbers, check_finite, check_function, check_number, check_word, kind_of
 from .._contact.moreau_jean import MoreauJean
@@ -43,6 +43,7 @@ from .stepper.model_batch import SingleModel
 from .stepper.runge_kutta import step as one_step
 from .stepper.scaling import Scale, scales
 from .stepper.single_loop import single_loop_step
+from .stepper.singular_turn import in_doubt, is_close
 from .stepper.tableau import RUNGE_KUTTA4, Tableau, check_solver
 
 
@@ -78,6 +79,8 @@ class State(eqx.Module):
         failed step. ``reason`` gives it in words.
     scale
         Characteristic scales, to which tolerances are relative.
+    close
+        Whether the last step ended close to a singular pose, see ``stepper/singular_turn.py``.
     held
         Inputs that sampled control holds, None for a system without.
     """
@@ -87,6 +90,7 @@ class State(eqx.Module):
     v: Float[Array, "*batch n"]
     result: Int[Array, "*batch"]
     scale: Scale
+    close: Bool[Array, "*batch"]
     held: HeldInputs | None = None
 
     @property
@@ -144,7 +148,7 @@ def initial_state(model: AbstractSystem | Callable[..., Terms], q0: Numbers, v0:
     batch = q0.shape[:-1]
     t = jnp.broadcast_to(t, batch).astype(q0.dtype)
     held = None if sampling is None else _nothing_held(model, sampling, t, q0, v0)
-    return State(t, q0, v0, jnp.full(batch, FINISHED, np.int32), scale, held)
+    return State(t, q0, v0, jnp.full(batch, FINISHED, np.int32), scale, jnp.zeros(batch, bool), held)
 
 
 def step(
@@ -212,7 +216,7 @@ def step(
     if isinstance(solver, MoreauJean):
         model, q, v, t = canonicalise(model, state.q, state.v, state.t)
         scale, held, dt, u = in_precision((state.scale, state.held, dt, u), q.dtype)
-        state = State(t, q, v, state.result, scale, held)
+        state = State(t, q, v, state.result, scale, state.close, held)
         return _integrate_with_contact(model, state, dt, u, with_sparsity(choose(method), model, t, q, v), steps)
     full_method = with_sparsity(choose(method), model, state.t, state.q, state.v)
     projection = drift != "none" and isinstance(model, AbstractSystem)
@@ -265,31 +269,39 @@ def _integrate(model, state, dt, u, method, tableau, projection, steps):
     h = dt / steps
 
     @per_member
-    def advance_member(t, q, v, scale, u, held):
+    def advance_member(t, q, v, scale, close, u, held):
         take_step = one_step if is_kernel(method) else single_loop_step
         is_sampled = u is None and held is not None
 
         def advance(carry, i):
-            q, v, flags, held = carry
+            q, v, close, flags, held = carry
             now = t + i * h
             held, inputs = _sampled(model, held, now, q, v) if is_sampled else (held, u)
             driven = model if inputs is None else Driven(model, inputs)
             step_scale = scale.of_rows(driven, now, q, v) if projection else scale
             stepped = take_step(SingleModel(driven), now, h, q, v, method, tableau, projection, step_scale)
-            step_flags = stepped.beyond(method), stepped.off, stepped.jumped, stepped.inconsistent
-            return (stepped.q, stepped.v, jax.tree.map(jnp.logical_or, flags, step_flags), held), None
+            singular = in_doubt(close, stepped.moved, q, stepped.q, scale)
+            step_flags = stepped.beyond(method), stepped.off, stepped.jumped, singular, stepped.inconsistent
+            flags = jax.tree.map(jnp.logical_or, flags, step_flags)
+            return (stepped.q, stepped.v, is_close(stepped.independence), flags, held), None
 
-        false = jnp.asarray(False)
-        return jax.lax.scan(advance, (q, v, (false, false, false, false), held), jnp.arange(steps))[0]
+        flags = (jnp.asarray(False),) * 5
+        return jax.lax.scan(advance, (q, v, close, flags, held), jnp.arange(steps))[0]
 
     advance_all = jax.vmap(advance_member) if t.ndim else advance_member
-    q, v, (beyond, off, jumped, inconsistent), held = advance_all(t, q, v, scale, u, held)
+    q, v, close, flags, held = advance_all(t, q, v, scale, state.close, u, held)
+    beyond, off, jumped, singular, inconsistent = flags
     is_finite = finite(q, v)
     result = classify(
-        finished=is_finite & ~off & ~jumped, jumped=jumped, off=off, not_finite=~is_finite, inconsistent=inconsistent
+        finished=is_finite & ~(off | jumped | singular),
+        singular=singular,
+        jumped=jumped,
+        off=off,
+        not_finite=~is_finite,
+        inconsistent=inconsistent,
     )
     result = jnp.where(state.result != FINISHED, state.result, result)
-    return State(t + dt, q, v, result, scale, held), beyond
+    return State(t + dt, q, v, result, scale, close, held), beyond
 
 
 INSTANT = 1e-6
@@ -367,7 +379,7 @@ def _integrate_with_contact(model, state, dt, u, method, steps):
     finished = is_finite & ~off & ~off_task & solved
     result = classify(finished=finished, off_task=off_task, no_mode=~solved, off=off, not_finite=~is_finite)
     result = jnp.where(state.result != FINISHED, state.result, result)
-    return State(state.t + dt, q, v, result, state.scale, held)
+    return State(state.t + dt, q, v, result, state.scale, state.close, held)
 
 
 def _check(model, state, drift, solver):
