@@ -109,7 +109,7 @@ def test_contacts_are_saved(touching, tmp_path):
     arrays = dict(np.load(path))
     del arrays["contacts_closed"]
     np.savez(path, **arrays)
-    with pytest.raises(uk.InputError, match="contacts_closed is missing"):
+    with pytest.raises(uk.InputError, match="got one without contacts_closed"):
         uk.load_trajectory(path)
 
 

@@ -255,7 +255,8 @@ class Orbits(AbstractCurve):
             T = period if self.fixed_period else period + y[k]
             system = self.system(p + y[-1])
             start = shifted(kinematic_map_of(system), q, Z @ y + back), v + Z_v @ y + back_of_v
-            motion = simulate(system, *start, jnp.stack([self.t, self.t + T]), dt=period / self.orbit.steps)
+            ts, dt = jnp.stack([self.t, self.t + T]), period / self.orbit.steps
+            motion = simulate(system, *start, ts, dt=dt, throw=False)
             end = motion.q[-1], motion.v[-1]
             return end, end
 

@@ -430,7 +430,7 @@ class Shooting(eqx.Module):
         def end(x_and_T):
             x, T = x_and_T[:-1], x_and_T[-1]
             start = shifted(kinematic_map_of(self.system), q, displacement @ x), v + velocity @ x
-            motion = simulate(self.system, *start, jnp.stack([t, t + T]), dt=dt)
+            motion = simulate(self.system, *start, jnp.stack([t, t + T]), dt=dt, throw=False)
             end = motion.q[-1], motion.v[-1]
             return end, end
 

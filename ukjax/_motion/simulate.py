@@ -38,7 +38,7 @@ from .._terms import Terms
 from .._with_states import plant_of, with_initial_states
 from .diagnose.contact import check_gaps, check_options_with_contact
 from .diagnose.creep import warn_of_creep
-from .diagnose.motion import check_end, check_finished, check_start, warn_of_coarse_time, warn_of_unarmed_event
+from .diagnose.motion import check_differentiated, check_end, check_start, warn_of_coarse_time, warn_of_unarmed_event
 from .diagnose.servo import check_limits, check_limits_of_coordinates, check_reached, check_task
 from .diagnose.stiffness import warn_of_stiffness
 from .event import Event, as_events
@@ -51,7 +51,6 @@ from .integrate.schedule import schedule_of
 from .integrate.switches import at_samples, check_switches, stops_of
 from .plan import choose as choose_plan
 from .problem import InitialState, Problem, Solution, StepCounts
-from .result import all_ended_well
 from .stepper.base import AbstractStepper
 from .stepper.error_control import DEFAULT_RTOL
 from .stepper.limits import is_kernel
@@ -318,9 +317,8 @@ def simulate(
         ),
     )
     if not plan.eager:
-        result = without_derivatives(solution.result)
-        if throw and plan.values_known and is_concrete(result) and not all_ended_well(result):
-            check_finished(*without_derivatives((trajectory, problem, start)))
+        if throw and plan.values_known:
+            check_differentiated(trajectory, problem, start)
         return Trajectory.with_plan(trajectory, plan)
     with hint_if_batched_model(model, q0):
         check_start(trajectory, problem, chosen_integrator, start, solution.displaced)

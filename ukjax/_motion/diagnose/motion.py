@@ -16,6 +16,7 @@ from ..._contact.moreau_jean import MoreauJean
 from ..._equation import motion_by
 from ..._errors import InputError, SimulationError
 from ..._jaxpr.dependence import depends_on
+from ..._jaxpr.tracing import is_concrete, without_derivatives
 from ..._kernel.if_repeated import jit_if_repeated
 from ..._kinematic_map import rate, speeds
 from ..._labels import direction_names
@@ -215,6 +216,13 @@ def check_consistent(system: AbstractSystem, t: Array, q0: Array, v0: Array, sca
                 f"{residual[member, i]:.3g}, not 0. Use q0, v0 = ukjax.project(model, t, q0, v0) for the nearest "
                 "consistent start, or drift='none' with Baumgarte gains to approach the constraints during the motion"
             )
+
+
+def check_differentiated(trajectory: Trajectory, problem: Problem, start: InitialState) -> None:
+    """``check_finished`` for motions that JAX differentiates, if their results are known."""
+    result = without_derivatives(trajectory.result)
+    if is_concrete(result) and not all_ended_well(result):
+        check_finished(*without_derivatives((trajectory, problem, start)))
 
 
 def check_finished(trajectory: Trajectory, problem: Problem, start: InitialState) -> None:
