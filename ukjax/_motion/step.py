@@ -80,7 +80,7 @@ class State(eqx.Module):
     scale
         Characteristic scales, to which tolerances are relative.
     close
-        Whether the last step ended close to a singular pose, see ``stepper/singular_turn.py``.
+        Whether the last step ended close to a singular pose, so that the next one may be in doubt.
     held
         Inputs that sampled control holds, None for a system without.
     """

@@ -23,9 +23,10 @@ TURN, REST = 0.1, 10.0
 """A turn changes the velocity by more than ``TURN`` of it plus ``REST`` · limit of its scale, in a time of limit times
 the time scale of the motion. The second term is for motions that begin at rest."""
 
-CLOSE, WRONG = 1e-4, 1e-4
-"""A fixed step is in doubt if it starts where the independence of the rows is below ``CLOSE``, and the drift correction
-at its end changes q by more than ``WRONG`` of the distance travelled. The relative error of v is about as large."""
+DOUBT_POWER = 1 / 4
+"""A fixed step is in doubt if it starts where the independence of the rows is below eps to this power (1.2e-4 in
+float64), and the drift correction at its end changes q by more than the same share of the distance travelled. The
+relative error of v is about as large."""
 
 
 def undecided_limit(dtype: np.dtype) -> float:
@@ -49,7 +50,7 @@ def turned(
 
 def is_close(independence: Float[Array, "*batch"]) -> Bool[Array, "*batch"]:
     """Whether a fixed step that starts at a state may be in doubt, from the independence of its rows."""
-    return independence < CLOSE
+    return independence < _doubt_limit(independence.dtype)
 
 
 def in_doubt(
@@ -62,4 +63,8 @@ def in_doubt(
     """Whether the velocity after a fixed step from q to q_end is in doubt. ``close``: see ``is_close``, at its start;
     ``moved``: change of q by the drift correction at its end."""
     size = lambda x: jnp.max(jnp.abs(x) / scale.q, axis=0)
-    return close & (size(moved) > WRONG * size(q_end - q))
+    return close & (size(moved) > _doubt_limit(q.dtype) * size(q_end - q))
+
+
+def _doubt_limit(dtype):
+    return float(jnp.finfo(dtype).eps) ** DOUBT_POWER
