@@ -35,6 +35,11 @@ MAX_UNROLLED_CALLS = 8
 """Largest number of LAPACK calls that are unrolled. More calls run in a loop, which has its own overhead."""
 
 
+LIGHTEST = 1e-6
+"""Least mass of a coordinate for the scale of the rows, as a share of the largest. A coordinate without mass, such as a
+component of a quaternion, would have a scale so large that all rows with this coordinate are almost parallel."""
+
+
 class RuntimeRows(NamedTuple):
     """Settings of ``FastPath`` that are arguments of a compiled program, so that they can change between runs.
 
@@ -292,7 +297,9 @@ class FastFactorisation(AbstractFactorisation):
 
 def _with_rows(M, A, weight):
     """M + ``weight`` RᵀR, see ``RuntimeRows``; and the weight of each row of A."""
-    weights = weight * row_scale(A, coordinate_scale(M)) ** 2
+    mass = jnp.diagonal(M)
+    mass = jnp.maximum(mass, LIGHTEST * jnp.max(mass))
+    weights = weight * row_scale(A, coordinate_scale(jnp.diag(mass))) ** 2
     return M + A.T @ (weights[:, None] * A), weights
 
 
