@@ -96,6 +96,18 @@ def test_units_of_rows_do_not_matter_for_a_singular_mass_matrix(rng, way, unit):
     assert_solved((x, nu * units, needs_fallback), *given, null_space_motion)
 
 
+@pytest.mark.parametrize("least_mass", [0.0, 2e-15, 1e-11, 1e-3])
+def test_rows_that_share_a_massless_coordinate_stay_independent(least_mass):
+    """As the hinges of a body with a quaternion do, while one of its components has almost no mass."""
+    M = np.diag([1.0, 2.0, least_mass, 1.5])
+    A = np.array([[0.0, 0.0, 2.0, 0.0], [1.0, 0.0, 0.5, 0.3], [0.0, 1.0, 0.7, -0.4]])
+    Q, b = np.array([1.0, 2.0, 0.0, 4.0]), np.array([0.1, 0.2, 0.3])
+    x, nu, needs_fallback = alone(FastPath(weight=1.0))(M[None], A[None], Q[None], b[None])
+    expected = np.linalg.solve(np.block([[M, A.T], [A, np.zeros((3, 3))]]), np.concatenate([Q, b]))
+    assert not needs_fallback[0]
+    np.testing.assert_allclose(np.concatenate([x[0], nu[0]]), expected, rtol=1e-9, atol=1e-9)
+
+
 @WAYS
 @pytest.mark.parametrize("massive", (None, 5), ids=("definite M", "singular M"))
 @pytest.mark.parametrize("runtime_rows", (True, False), ids=("as numbers", "in the program"))
