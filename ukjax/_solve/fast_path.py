@@ -34,10 +34,9 @@ MAX_SINGLE_THREAD_ENTRIES = 1000
 MAX_UNROLLED_CALLS = 8
 """Largest number of LAPACK calls that are unrolled. More calls run in a loop, which has its own overhead."""
 
-
-LIGHTEST = 1e-6
-"""Least mass of a coordinate for the scale of the rows, as a share of the largest. A coordinate without mass, such as a
-component of a quaternion, would have a scale so large that all rows with this coordinate are almost parallel."""
+MAX_SCALE_RATIO = 1e3
+"""Largest ratio between the scales of coordinates in which rows have unit length. The scale of a coordinate that is
+almost massless, such as a component of a quaternion, would make all rows with this coordinate almost parallel."""
 
 
 class RuntimeRows(NamedTuple):
@@ -297,9 +296,9 @@ class FastFactorisation(AbstractFactorisation):
 
 def _with_rows(M, A, weight):
     """M + ``weight`` RᵀR, see ``RuntimeRows``; and the weight of each row of A."""
-    mass = jnp.diagonal(M)
-    mass = jnp.maximum(mass, LIGHTEST * jnp.max(mass))
-    weights = weight * row_scale(A, coordinate_scale(jnp.diag(mass))) ** 2
+    coordinate = coordinate_scale(M)
+    coordinate = jnp.minimum(coordinate, MAX_SCALE_RATIO * jnp.min(coordinate))
+    weights = weight * row_scale(A, coordinate) ** 2
     return M + A.T @ (weights[:, None] * A), weights
 
 
