@@ -5,12 +5,14 @@ import importlib.metadata
 import json
 import os
 import platform
+import re
 import subprocess
 from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parent.parent
 RESULTS = Path(__file__).parent / "results"
+TIME = re.compile(r"(?<!\w)[mµn]?s(?!\w)")  # a unit of time in the name of a column
 PACKAGES = (
     "ukjax",
     "jax",
@@ -45,7 +47,15 @@ def surroundings() -> dict[str, Any]:
 
 
 def save(name: str, rows: list[dict[str, Any]], where: dict[str, Any]) -> Path:
-    """Write the rows of benchmark ``name``, replacing the earlier ones."""
+    """Write the rows of benchmark ``name``, replacing the earlier ones.
+
+    Raises ``ValueError`` for a negative time. Some times are differences of two measurements, and are negative if
+    another program has disturbed one of them.
+    """
+    for row in rows:
+        for column, value in row.items():
+            if TIME.search(column) and isinstance(value, int | float) and value < 0:
+                raise ValueError(f"{name}: {column!r} is {value:g}, a negative time: run it again on a quiet machine")
     RESULTS.mkdir(exist_ok=True)
     path = RESULTS / f"{name}.json"
     path.write_text(json.dumps({"benchmark": name} | where | {"rows": rows}, indent=1) + "\n")

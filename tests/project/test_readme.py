@@ -4,7 +4,9 @@ import ast
 import json
 import re
 
-from benchmarks import readme
+import pytest
+
+from benchmarks import readme, record
 
 from .pages import FENCE, README, ROOT, name_of, pages
 
@@ -71,3 +73,11 @@ def test_docstrings_notebooks_and_changelog_have_no_measured_numbers():
 def measured(text, name):
     found = [line for line in text.splitlines() if MEASURED.search(line)]
     return [line for line in found if not any(words in line for words in GIVEN.get(name, ()))]
+
+
+@pytest.mark.parametrize("column", ["µs per step", "CPU s", "again [s]"])
+def test_negative_times_are_not_saved(column, tmp_path, monkeypatch):
+    monkeypatch.setattr(record, "RESULTS", tmp_path)
+    with pytest.raises(ValueError, match="negative time: run it again"):
+        record.save("nonsmooth", [{column: 1.0}, {column: -43.0}], {})
+    assert not list(tmp_path.iterdir())
