@@ -39,6 +39,8 @@ NAMES = (
     "verify",
     "plots",
 )
+LIMIT = 1800
+"""Seconds for one benchmark of several. The slowest takes a third of it."""
 
 
 def main() -> None:
@@ -49,26 +51,39 @@ def main() -> None:
     if unknown := [name for name in options.names if name not in (*NAMES, "readme")]:
         parser.error(f"there is no benchmark {unknown[0]!r}; there are {', '.join(NAMES)} and readme")
     names = options.names or NAMES
-    if len(names) > 1:  # each in a separate process, as in a run of one benchmark
-        for name in names:
-            command = [sys.executable, "-m", "benchmarks", name, *(["--no-save"] if options.no_save else [])]
-            subprocess.run(command, check=True)
+    if len(names) > 1:
+        if failed := [name for name in names if not succeeds(name, ["--no-save"] if options.no_save else [])]:
+            sys.exit(f"failed, with their earlier results kept: {', '.join(failed)}")
         return
     if names == ["readme"]:
         print(f"wrote {readme.write()}")
         return
     (name,) = names
-    module, where = importlib.import_module(f"benchmarks.{name}"), surroundings()
-    print(f"\n{name}: {(module.__doc__ or '').strip().splitlines()[0]}")
-    if (where["machine"]["load before"] or 0.0) > BUSY:
-        print(
-            f"warning: the load average is {where['machine']['load before']}; times will be too long", file=sys.stderr
-        )
-    rows = module.run()
+    where = surroundings()
+    try:
+        module = importlib.import_module(f"benchmarks.{name}")
+        print(f"\n{name}: {(module.__doc__ or '').strip().splitlines()[0]}")
+        if (where["machine"]["load before"] or 0.0) > BUSY:
+            print(
+                f"warning: the load average is {where['machine']['load before']}; times will be too long",
+                file=sys.stderr,
+            )
+        rows = module.run()
+    except ModuleNotFoundError as error:
+        sys.exit(f"{name} needs the package {error.name}: pip install -e '.[peers]'")
     print(text_table(rows))
     if not options.no_save and name != "plots":
         name = module.results_name() if name == "gpu" else name
         print(f"saved in {save(name, rows, where)}")
+
+
+def succeeds(name: str, words: list[str]) -> bool:
+    """Run one benchmark in a process of its own; ``False`` if it fails or does not end."""
+    try:
+        return subprocess.run([sys.executable, "-m", "benchmarks", name, *words], timeout=LIMIT).returncode == 0
+    except subprocess.TimeoutExpired:
+        print(f"{name} did not end in {LIMIT} s", file=sys.stderr)
+        return False
 
 
 if __name__ == "__main__":
