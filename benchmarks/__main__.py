@@ -10,7 +10,6 @@ import sys
 
 from ukjax._command.bench import text_table
 
-from . import readme
 from .record import BUSY, save, surroundings
 
 NAMES = (
@@ -55,10 +54,10 @@ def main() -> None:
         if failed := [name for name in names if not succeeds(name, ["--no-save"] if options.no_save else [])]:
             sys.exit(f"failed, with their earlier results kept: {', '.join(failed)}")
         return
-    if names == ["readme"]:
-        print(f"wrote {readme.write()}")
-        return
     (name,) = names
+    if name == "readme":
+        print(f"wrote {importlib.import_module('benchmarks.readme').write()}")
+        return
     where = surroundings()
     try:
         module = importlib.import_module(f"benchmarks.{name}")

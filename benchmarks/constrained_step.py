@@ -2,7 +2,7 @@
 
 Random M (positive definite), Q, A (full rank), b; float64. All methods are measured in one run, so that the ratios are
 reliable. One core is used: with jax 0.10 a batch of LAPACK calls, as in the formula with a pseudoinverse, can deadlock
-on two cores.
+on two cores. JAX counts the cores when it makes its first array, so nothing that is imported here may make one.
 """
 
 import os
