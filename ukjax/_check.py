@@ -18,7 +18,7 @@ from jaxtyping import Array
 from ._errors import InputError
 from ._jaxpr.tracing import is_concrete, is_traced
 from ._names import did_you_mean
-from ._precision import as_float
+from ._precision import as_constant, as_float
 
 MAX_FIXED_STEPS = 100_000_000
 """Largest number of fixed steps that a ``dt`` may imply: minutes to hours of run time."""
@@ -58,7 +58,7 @@ def as_numbers(name: str, value: Any, infinite: bool = False, **limits: float | 
     outside the ``limits``: ``above``, ``below`` (exclusive), ``least``, ``most`` (inclusive).
     """
     if type(value) is float and math.isfinite(value) and _within_limits(value, limits):
-        return as_float(value)  # fast path: systems make their constraints anew on each access
+        return as_constant(value)  # systems make their constraints anew on each access
     array = as_array(name, value)
     if is_concrete(array):
         _check_values(name, np.asarray(array), limits, "numbers" if array.ndim else "a number", infinite)

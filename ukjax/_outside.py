@@ -5,13 +5,15 @@ so that a changed value triggers a new compilation, as for another function.
 """
 
 import argparse
+import contextlib
+import contextvars
 import dis
 import functools
 import itertools
 import sys
 import sysconfig
 import types
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterator
 from dataclasses import fields
 from typing import Any
 
@@ -61,6 +63,30 @@ class _ByIdentity:
         return isinstance(other, _ByIdentity) and self.thing is other.thing
 
 
+_values_read: contextvars.ContextVar[dict[tuple[int, ...], Any] | None] = contextvars.ContextVar("values", default=None)
+
+
+@contextlib.contextmanager
+def read_once() -> Iterator[None]:
+    """Within this context the external values of a function are read once, and these are used until its end.
+
+    A simulation needs them for each of its programs. To search a function takes up to a millisecond.
+    """
+    if _values_read.get() is not None:
+        yield
+        return
+    token = _values_read.set({})
+    try:
+        yield
+    finally:
+        _values_read.reset(token)
+
+
+def is_reading_once() -> bool:
+    """Whether ``read_once`` is active, so that to compare external values takes little time."""
+    return _values_read.get() is not None
+
+
 def external_values(*functions: Any) -> tuple[Hashable, ...]:
     """Return a hashable key of the external values that ``functions`` read: functions, objects that are called, or
     classes; all methods of a class are searched.
@@ -68,6 +94,17 @@ def external_values(*functions: Any) -> tuple[Hashable, ...]:
     Of functions of installed packages, only closures and defaults are searched. Values that the functions themselves
     write, such as a counter of their calls, are excluded.
     """
+    if not functions:
+        return ()
+    read, key = _values_read.get(), tuple(map(id, functions))
+    if read is None:
+        return _external_values(functions)
+    if key not in read:
+        read[key] = functions, _external_values(functions)  # the functions stay alive, so that ids are not reused
+    return read[key][1]
+
+
+def _external_values(functions):
     values: list[tuple[Any, ...]] = []
     visited: dict[int, Any] = {}
     read = set(IMPLICIT_METHODS)

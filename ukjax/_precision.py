@@ -1,5 +1,7 @@
 """Floating-point precision: float64 is recommended, float32 needs an explicit choice, because it is JAX's default."""
 
+import functools
+import math
 import numbers
 import warnings
 from collections.abc import Sequence
@@ -13,7 +15,7 @@ from jaxtyping import Array, ArrayLike
 
 from ._errors import InputError
 from ._flatten import Flat, ask_all
-from ._jaxpr.tracing import is_traced
+from ._jaxpr.tracing import is_traced, is_tracing
 
 Numbers = ArrayLike | Sequence[Any]
 """Type of array arguments: an array, a number, or a list."""
@@ -42,6 +44,19 @@ def as_float(x: Any, beside: Array | None = None, name: str = "what is given") -
         dtype = x.dtype if jnp.iscomplexobj(x) or _is(np.float64, x) else beside.dtype
         return x if x.dtype == dtype else x.astype(dtype)
     return x if jnp.issubdtype(x.dtype, jnp.inexact) else x.astype(float)
+
+
+def as_constant(x: float) -> Array:
+    """Return ``as_float(x)``. Arrays of recent numbers are reused, since to make one takes 30 µs."""
+    if is_tracing():
+        return as_float(x)
+    default_device = jax.config.jax_default_device  # pyright: ignore[reportAttributeAccessIssue]
+    return _constant(x, math.copysign(1.0, x), is_double_allowed(), default_device)
+
+
+@functools.lru_cache(maxsize=256)
+def _constant(x, sign, double, device):
+    return as_float(x)
 
 
 def as_real(name: str, x: Any, scalar: bool = False) -> Array:

@@ -16,13 +16,14 @@ from ._constraint import AbstractConstraint, AbstractNonsmooth, Level, as_writte
 from ._control import AbstractControl, Command, ConstantInputs, constraints_of
 from ._dynamics import AbstractDynamics
 from ._errors import InputError
-from ._flatten import FlattenedOnce
+from ._flatten import FlattenedOnce, remembered_by
 from ._friction import DryFriction
 from ._functions import vector_of
 from ._jaxpr.closures import hoist_tracers
-from ._jaxpr.tracing import is_eager, without_derivatives
+from ._jaxpr.tracing import is_eager, is_tracing, without_derivatives
 from ._kinematic_map import KinematicMap, StateMap, rate, settled
 from ._names import names_and_units
+from ._outside import external_values_in, is_reading_once
 from ._precision import Numbers, as_float
 from ._run.compile import jit_unoptimised
 from ._terms import Terms
@@ -279,6 +280,17 @@ def mass_of(system: AbstractSystem, t: Array, q: Float[Array, " nq"], v: Float[A
 def structure_of(system: AbstractSystem) -> tuple[AbstractConstraint, ...]:
     """Return the constraints of a system for its kinematic equation q̇ = N(q) v."""
     return tuple(constraint.under(system.kinematic_map) for constraint in system.constraints)
+
+
+def levels_of(system: AbstractSystem) -> tuple[Level, ...]:
+    """Return the level of each constraint of a system, which remembers them: some make their constraints anew on each
+    access."""
+    if is_tracing() or not is_reading_once():
+        return tuple(constraint.level for constraint in system.constraints)
+    remembered, outside = remembered_by(system), external_values_in(system)
+    if levels_of not in remembered or remembered[levels_of][0] != outside:
+        remembered[levels_of] = outside, tuple(constraint.level for constraint in system.constraints)
+    return remembered[levels_of][1]
 
 
 def task_of(system: AbstractSystem) -> tuple[AbstractConstraint, ...]:

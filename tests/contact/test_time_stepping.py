@@ -47,6 +47,15 @@ def test_repeated_steps_match_one_simulation():
     assert state.reason == "reached its last time"
 
 
+def test_a_motion_that_fails_between_samples_has_the_time_of_its_last_state():
+    gravity = uk.MassForce(lambda t, q: jnp.eye(1), lambda t, q, v: jnp.where(t < 0.355, -G, jnp.nan) * jnp.ones(1))
+    model = uk.System(gravity, uk.Unilateral(lambda t, q: q[0]))
+    motion = uk.simulate(model, [9.0], [0.0], [0.0, 1.0], dt=1e-2, solver=uk.MoreauJean(), throw=False)
+    t, _, v = motion.last
+    assert 0.34 < t < 0.37 and not motion.finished
+    np.testing.assert_allclose(v[0], -G * t, rtol=1e-9)
+
+
 @pytest.mark.slow
 def test_derivative_by_the_friction_coefficient_matches_closed_form():
     def rest(friction):

@@ -221,3 +221,38 @@ def test_method_that_changes_a_counter_is_not_compiled_again():
     count = Counting.calls[0]
     uk.simulate(model, [1.0], [0.5], [0.0, 1.0])
     assert count > 0 and Counting.calls[0] == count
+
+
+class Pull(eqx.Module):
+    """A spring with a number of its own and one from outside."""
+
+    share: float
+
+    def __call__(self, t, q, v):
+        return self.share * pull(q)
+
+
+def test_motions_of_one_model_share_its_converted_numbers_until_an_external_value_changes(restored):
+    model = uk.System(uk.MassForce(jnp.eye(1), Pull(4.0)))
+    first, second = (uk.simulate(model, [1.0], [0.0], [0.0, x]) for x in (0.5, 1.0))
+    assert first.model is second.model and first.model is not model
+    restored.setitem(globals(), "stiffness", 4.0)
+    third = uk.simulate(model, [1.0], [0.0], [0.0, 1.0])
+    assert third.model is not second.model
+    np.testing.assert_allclose([second.q[-1, 0], third.q[-1, 0]], np.cos([2.0, 4.0]), rtol=1e-7)
+
+
+def test_closure_that_holds_a_traced_number_only_in_a_later_call_is_differentiated():
+    rate = 1.0
+    spring = uk.System(uk.MassForce(jnp.eye(1), lambda t, q, v: -rate * q))
+    end = lambda: uk.simulate(spring, [1.0], [0.0], [0.0, 1.0], dt=1e-2).q[-1, 0]
+    np.testing.assert_allclose(end(), np.cos(1.0), rtol=1e-8)
+
+    def end_for(x):
+        nonlocal rate
+        rate = x
+        return end()
+
+    np.testing.assert_allclose(jax.grad(end_for)(4.0), -np.sin(2.0) / 4, rtol=1e-7)
+    rate = 4.0
+    np.testing.assert_allclose(end(), np.cos(2.0), rtol=1e-8)

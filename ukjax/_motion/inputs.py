@@ -14,11 +14,12 @@ from jaxtyping import Array
 
 from .._control import Sampling
 from .._errors import InputError
-from .._flatten import Flat, ask_all
+from .._flatten import Flat, ask_all, is_flattened_once, remembered_by
 from .._jaxpr.closures import contains_tracer, hoist_tracers
 from .._jaxpr.tracing import is_eager
 from .._kernel.if_repeated import jit_if_repeated
 from .._kinematic_map import KinematicMap, rate
+from .._outside import external_values_in, is_reading_once
 from .._precision import in_precision, is_double_allowed, widest
 from .._run.compile import Static, split
 from .._system import AbstractSystem, kinematic_map_of
@@ -50,13 +51,17 @@ def check_kinematic_map(model: Any, q0: Array, v0: Array) -> None:
     """Raise ``InputError`` unless the ``kinematic_map`` is linear in v. Traced values are not checked."""
     if kinematic_map_of(model) is None or not is_eager(model, q0, v0):
         return
-    q, v = (x.reshape(-1, x.shape[-1])[0] for x in (q0, v0))
+    remembered = remembered_by(model) if is_flattened_once(model) else {}
+    if check_kinematic_map in remembered:  # by an earlier motion of the same model
+        return
+    q, v = (np.asarray(x).reshape(-1, x.shape[-1])[0] for x in (q0, v0))
     deviation, size = map(np.asarray, _nonlinear(model, q, v))
     if not np.all(deviation <= float(np.finfo(q.dtype).eps) ** 0.5 * size):
         raise InputError(
             "kinematic_map must be linear in v, q̇ = N(q) v, and at the start kinematic_map(q, a + 2 b) is not "
             "kinematic_map(q, a) + 2 kinematic_map(q, b). If a coordinate has a rate of its own, add this rate to v"
         )
+    remembered[check_kinematic_map] = True
 
 
 @jit_if_repeated
@@ -82,12 +87,29 @@ def canonicalise(model: Any, q0: Array, v0: Array, t: Array) -> tuple[Any, Array
     values of the latter need no new compilation. All arrays are converted to the widest precision among q0, v0, the
     model's arrays and its Terms; t follows.
     """
-    sizes = q0.shape[-1:], v0.shape[-1:]
-    model = with_numbers_as_leaves(model, *sizes)
+    sizes, hoisted = (q0.shape[-1:], v0.shape[-1:]), hoist_tracers(model)
+    if hoisted is not model or not is_flattened_once(model) or not is_reading_once() or not is_eager(model):
+        model, dtype = _in_one_precision(hoisted, sizes, q0, v0)
+        return model, *in_precision((q0, v0, t), dtype)
+    # The model remembers the result, and this all that follows from it, such as the constraints of a mechanism.
+    remembered, key = remembered_by(model), (canonicalise, *sizes, widest(q0, v0), is_double_allowed())
+    outside = external_values_in(model)
+    if key not in remembered or remembered[key][0] != outside:
+        changed, dtype = _in_one_precision(model, sizes, q0, v0)
+        if dtype == np.float32 and is_double_allowed() or any(ask_all(_has_floats, changed)):
+            return changed, *in_precision((q0, v0, t), dtype)  # depends on closures, or a warning is to be repeated
+        remembered[key] = outside, changed, dtype
+    _, model, dtype = remembered[key]
+    return model, *in_precision((q0, v0, t), dtype)
+
+
+def _in_one_precision(model, sizes, q0, v0):
+    """The model with all numbers as arrays of one precision, and that precision."""
+    model = _with_floats_as_arrays(model, sizes)
     dtype = widest(model, q0, v0)
     if dtype == np.float32 and is_double_allowed():
         dtype = widest(_terms(in_precision(model, dtype), sizes, dtype))  # closures may contain wider arrays
-    return in_precision((model, q0, v0, t), dtype)
+    return in_precision(model, dtype), dtype
 
 
 def with_numbers_as_leaves(model: Any, *sizes: tuple[int, ...]) -> Any:

@@ -217,7 +217,7 @@ class Problem:
     def plain(self) -> bool:
         """Whether the steps are known here and no feature is used that needs diffrax's loop."""
         special = self.event is not None or self.adjoint is not None or self.progress or self.ts.ndim == 2
-        return self.stepper is not None and not special
+        return (self.tableau is not None or isinstance(self.solver, AbstractStepper)) and not special
 
     @property
     def begin(self) -> Array:

@@ -19,6 +19,7 @@ from .._check import (
     check_flag,
     check_function,
     check_memory,
+    check_number,
     check_step,
     check_times,
     repr_of,
@@ -30,7 +31,7 @@ from .._errors import InputError
 from .._jaxpr.closures import hoist_tracers
 from .._jaxpr.tracing import is_concrete, without_derivatives
 from .._kinematic_map import KinematicMap
-from .._outside import external_values_in
+from .._outside import external_values_in, read_once
 from .._precision import Numbers, warn_if_single
 from .._solve import AbstractMethod, choose
 from .._system import AbstractSystem, kinematic_map_of, nonsmooth_of
@@ -64,6 +65,7 @@ AUTO = "auto"
 DRIFT_CORRECTIONS = "projection", "none"
 
 
+@read_once()
 def simulate(
     model: AbstractSystem | Callable[..., Terms],
     q0: Numbers,
@@ -571,7 +573,7 @@ def _check_names(model, q0):
 
 def _tolerances(rtol, atol, q0, kinematic_map):
     default = DEFAULT_RTOL[str(q0.dtype)]
-    rtol = default if rtol is None else as_number("rtol", rtol, least=0, below=1)
+    rtol = default if rtol is None else check_number("rtol", rtol, least=0, below=1)
     if atol is None:
         return _as_type(rtol, q0.dtype), None
     atol = as_numbers("atol", atol, least=0, below=float("inf"))

@@ -239,6 +239,36 @@ def _cache_key(x):
     return (type(x), repr(x)) if isinstance(x, complex | float) else (type(x), x)
 
 
+class _Structure:
+    """The structure of a pytree and the code that it contains. The hash and this search take longer than the call of a
+    program, so that they are done once."""
+
+    def __init__(self, tree: Any):
+        self.tree, self.methods = tree, code_in(tree)
+
+    @functools.cached_property
+    def _hash(self):
+        return hash(self.tree)
+
+    def __hash__(self):
+        return self._hash
+
+    def __eq__(self, other):
+        return self is other or isinstance(other, _Structure) and self.tree == other.tree
+
+
+@functools.lru_cache(maxsize=512)
+def _remembered_structure(tree):
+    return _Structure(tree)
+
+
+def _structure_of(tree):
+    try:
+        return _remembered_structure(tree)
+    except TypeError:  # a static field that cannot be hashed
+        return _Structure(tree)
+
+
 class Static:
     """A pytree whose arrays are replaced by ``ARRAY`` in ``values``, and each ``FlattenedOnce`` within it by its own
     ``Static``. It is itself a pytree without leaves.
@@ -251,9 +281,10 @@ class Static:
         self.count = sum(x.count if isinstance(x, Static) else x is ARRAY for x in values)
         self.functions = [x for x in values if x is not ARRAY and callable(x) and not isinstance(x, type)]
         self.has_floats = any(type(x) is float for x in values)
-        self._methods = code_in(tree)
+        structure = _structure_of(tree)
+        self._methods = structure.methods
         keys = [x if x is ARRAY or x is None else _cache_key(x) for x in values]
-        self.key = tree, self._outside(), *keys
+        self.key = structure, self._outside(), *keys
 
     def _outside(self):
         return external_values(*self._methods), *map(external_values, self.functions)

@@ -11,6 +11,7 @@ from ..._check import as_array, as_number, check_finite, kind_of
 from ..._check_terms import check_terms
 from ..._errors import InputError
 from ..._jaxpr.tracing import is_concrete, is_eager, is_tracing, without_derivatives
+from ..._outside import read_once
 from ..._precision import Numbers
 from ..._run.compile import jit, jit_unoptimised
 from ..._solve import AbstractMethod, choose
@@ -32,6 +33,7 @@ from .search_traced import project_by_search
 _project_by_newton, _project_by_search = jit_unoptimised(project_by_newton), jit_unoptimised(project_by_search)
 
 
+@read_once()
 def project(
     model: AbstractSystem,
     t: Numbers,

@@ -105,7 +105,9 @@ def with_limit(method: AbstractMethod | MethodPerLevel, limit: float) -> Abstrac
     least, rtol = (np.asarray(np.maximum(x, at_least)) for x in (limits.least, limits.rtol))
     if fast_path.runtime_rows is None:
         assert isinstance(method, MethodPerLevel)
-        return MethodPerLevel(*(replace(level, least=least, rtol=rtol) for level in _levels(method)))
+        distinct = {id(level): level for level in _levels(method)}
+        changed = {key: replace(level, least=least, rtol=rtol) for key, level in distinct.items()}
+        return MethodPerLevel(*(changed[id(level)] for level in _levels(method)))
     return same_at_every_level(replace(fast_path, runtime_rows=fast_path.runtime_rows._replace(least=least, rtol=rtol)))
 
 

@@ -70,8 +70,10 @@ def step_from_singular_pose(
     at = jax.device_put(np.asarray(t, dtype))
     M, A = _rows_without_noise(model, at, q, v)
     rows_at_pose = independent_rows(M, A, rtol)
+    if rows_at_pose is None or len(rows_at_pose) == len(A):
+        return None
     rows_ahead = independent_rows(*_rows_without_noise(model, at + AHEAD * h, q + AHEAD * h * v, v), rtol)
-    if rows_at_pose is None or rows_ahead is None or len(rows_ahead) <= len(rows_at_pose):
+    if rows_ahead is None or len(rows_ahead) <= len(rows_at_pose):
         return None
     acceleration = _acceleration_limit(model, problem.method, at, q, v, M, A, rtol)
     if acceleration is None:

@@ -234,7 +234,8 @@ def _run(options, scale, model, ts, q0, v0, plan, remember) -> tuple[tuple[Any, 
     note_rows_left_out(plan, method, scale.rows.size)
     runtime_rows = not is_single_kernel(options.method, v0.size, scale.rows.size)
     nearby, undecided = nearly_dependent_limit(dtype), undecided_limit(dtype)
-    has_limit = has_understood_rows(problem) and not (remember and per_interval is not None)
+    understood = has_understood_rows(problem)
+    has_limit = understood and not (remember and per_interval is not None)
     first_limit = nearby if has_limit else None
     limit, states, t_without_pose = first_limit, None, None
     while int(loop_state.result) == RUNNING:
@@ -258,7 +259,7 @@ def _run(options, scale, model, ts, q0, v0, plan, remember) -> tuple[tuple[Any, 
         if int(loop_state.result) == NEEDS_FALLBACK:
             t = begin + np.asarray(loop_state.t)
             passed = None
-            if float(t) != t_without_pose and has_understood_rows(problem):
+            if float(t) != t_without_pose and understood:
                 if not remember:
                     passed = _past_singular_pose(problem, scale, t, loop_state, padded_samples, ends, per_interval)
                 passed = passed or _through_singular_pose(

@@ -5,7 +5,7 @@ from typing import Any
 import jax
 
 from ..._kernel import kernels_available
-from ..._system import AbstractSystem
+from ..._system import AbstractSystem, levels_of
 
 MAX_SIZE_OF_SINGLE_KERNEL = 66
 """Largest number of coordinates plus rows for which a single motion is compiled as one kernel. For Bricard's loop, with
@@ -53,8 +53,8 @@ def has_single_loop(model: Any, method: Any, projection: bool, least: int = 0) -
         return False
     if model.control is not None:
         return False
-    constraints = model.constraints  # some systems create them on each access
-    return len(constraints) >= least and all(constraint.level == "position" for constraint in constraints)
+    levels = levels_of(model)
+    return len(levels) >= least and all(level == "position" for level in levels)
 
 
 def max_band_width(n: int, members: int | None = None, steps: int | None = None) -> int:

@@ -22,7 +22,7 @@ from ..._kernel.if_repeated import jit_if_repeated
 from ..._kinematic_map import speeds, turning
 from ..._run.compile import standard_promotion
 from ..._solve import AbstractMethod, Sparse, coordinate_scale
-from ..._system import AbstractSystem, kinematic_map_of
+from ..._system import AbstractSystem, kinematic_map_of, levels_of
 from ..._terms import Terms
 from .evaluate import Evaluator
 
@@ -228,7 +228,7 @@ def scales(
         return compute(model, t, q, v, span, True, method)
     # The derivatives of constraints are compiled only for starts at rest at the origin.
     at_rest = np.all(np.abs(np.asarray(q)) < _tiny(q.dtype), axis=-1) & ~np.any(np.asarray(v), axis=-1)
-    of_accelerations = isinstance(model, AbstractSystem) and any(c.level == "acceleration" for c in model.constraints)
+    of_accelerations = isinstance(model, AbstractSystem) and "acceleration" in levels_of(model)
     # One trace serves ``project`` and ``simulate``, though only ``simulate`` has a span and a method.
     span, method = span.astype(q.dtype), method if isinstance(method, Sparse) else None
     return _scales(model, t, q, v, span, of_accelerations or bool(np.any(at_rest)), method)

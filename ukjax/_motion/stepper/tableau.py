@@ -1,8 +1,8 @@
 """Butcher tableaux of explicit Runge–Kutta methods."""
 
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from fractions import Fraction
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -11,8 +11,9 @@ from ..._errors import InputError
 from ..._run.compile import LRUCache
 
 
-class Tableau(NamedTuple):
-    """Butcher tableau of an explicit Runge–Kutta method.
+@dataclass(frozen=True)
+class Tableau:
+    """Butcher tableau of an explicit Runge–Kutta method. It is one constant of a program, not a pytree of numbers.
 
     ``c``: times of the stages; ``a``: rows of weights of earlier stages; ``b``: weights of the result; ``b_error``:
     ``b`` minus the weights of an embedded method of lower order, an error that decreases as h to the ``order``.
