@@ -1,7 +1,7 @@
 """Integration step by step, for controllers outside of the model."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -11,6 +11,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from .._check import as_array, as_integer, as_numbers, check_finite, check_function, check_number, check_word, kind_of
 from .._contact.moreau_jean import MoreauJean
+from .._control import Sampling
 from .._errors import InputError
 from .._jaxpr.tracing import is_concrete, is_eager, without_derivatives
 from .._kernel import per_member
@@ -206,13 +207,19 @@ def step(
     Sampled control, ``ukjax.control.Sampled``, is evaluated at its instants, which must be beginnings of the equal
     steps. So dt / steps must divide its period, its delay, and the time of the first state.
     """
-    model = with_states(model) if isinstance(model, AbstractSystem) else model
-    _check(model, state, drift, solver)
+    _check_state(state)
+    shapes = state.q.shape[-1:], state.v.shape[-1:]
+    static, arrays = split_model(model, *shapes)
+    traits = static.ask(_traits, model)
+    if traits.has_states:
+        model = with_states(model)
+        static, arrays = split_model(model, *shapes)
+    _check(model, traits, drift, solver)
     steps, dt = as_integer("steps", steps, 1), check_number("dt", dt, "s", above=0)
     dt = np.asarray(dt, float) if type(dt) in (int, float) else dt  # faster than an array of JAX
-    u = None if u is None else _inputs(model, state, u)
-    if u is None and (sampling := sampling_of(model)) is not None:
-        _check_instants(sampling, state, dt, steps)
+    u = None if u is None else _inputs(traits, state, u)
+    if u is None and traits.sampling is not None:
+        _check_instants(traits.sampling, state, dt, steps)
     if isinstance(solver, MoreauJean):
         model, q, v, t = canonicalise(model, state.q, state.v, state.t)
         scale, held, dt, u = in_precision((state.scale, state.held, dt, u), q.dtype)
@@ -221,7 +228,6 @@ def step(
     full_method = with_sparsity(choose(method), model, state.t, state.q, state.v)
     projection = drift != "none" and isinstance(model, AbstractSystem)
     options = RUNGE_KUTTA4 if solver is None else Tableau.of(solver), projection, steps
-    static, arrays = split_model(model, state.q.shape[-1:], state.v.shape[-1:])
     choice = choice_of_rows(static, full_method, projection, u is not None)
     integrate = lambda structure, numbers: _program(static, structure, *options)(arrays, numbers, state, dt, u)
     first_method = choice.method
@@ -382,26 +388,48 @@ def _integrate_with_contact(model, state, dt, u, method, steps):
     return State(state.t + dt, q, v, result, state.scale, state.close, held)
 
 
-def _check(model, state, drift, solver):
+class _Traits(NamedTuple):
+    """Properties of a model, which some models compute anew on each access.
+
+    ``has_control``: whether it has a control; ``has_states``: whether this has states that are not yet velocities;
+    ``sampling``: its period and delay; ``nonsmooth``: whether there are contacts or dry friction.
+    """
+
+    has_control: bool
+    has_states: bool
+    sampling: Sampling | None
+    nonsmooth: bool
+
+
+def _traits(model):
     if not isinstance(model, AbstractSystem):
-        check_function("model", model, "t, q, v")
+        return _Traits(False, False, None, False)
+    extended = with_states(model)
+    return _Traits(model.control is not None, extended is not model, sampling_of(extended), bool(nonsmooth_of(model)))
+
+
+def _check_state(state):
     if not isinstance(state, State):
         raise InputError(f"state must be what ukjax.initial_state or ukjax.step returned, got {kind_of(state)}")
+
+
+def _check(model, traits, drift, solver):
+    if not isinstance(model, AbstractSystem):
+        check_function("model", model, "t, q, v")
     if drift is not None:
         check_word("drift", drift, ("projection", "none"))
-    nonsmooth = nonsmooth_of(model)
     check_options_with_contact(model, (), solver, "projection" if drift is None else drift, steps_known=True)
-    if nonsmooth and not isinstance(solver, MoreauJean):
+    if traits.nonsmooth and not isinstance(solver, MoreauJean):
         raise InputError(
             "the system has ukjax.Unilateral or ukjax.Coulomb constraints, which ukjax.step follows by time stepping: "
             "give solver=ukjax.MoreauJean()"
         )
-    if not nonsmooth:
+    if not traits.nonsmooth:
         check_solver(solver, explicit=True)
 
 
-def _inputs(model, state, u):
-    if not isinstance(model, AbstractSystem) or model.control is None:
+def _inputs(traits, state, u):
+    if not traits.has_control:
         raise InputError(
             "u is for the actuators of a system with control, and this model has none: "
             "System(dynamics, constraints, control=ukjax.control.Feedback(B, 0 * u))"

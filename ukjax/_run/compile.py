@@ -285,6 +285,16 @@ class Static:
         self._methods = structure.methods
         keys = [x if x is ARRAY or x is None else _cache_key(x) for x in values]
         self.key = structure, self._outside(), *keys
+        self._answers: dict[Callable, Any] = {}
+
+    def ask(self, question: Callable[[Any], Any], tree: Any) -> Any:
+        """Return ``question(tree)`` for the pytree that was split, computed once unless JAX is tracing."""
+        if question in self._answers:
+            return self._answers[question]
+        answer = question(tree)
+        if not is_tracing():
+            self._answers[question] = answer
+        return answer
 
     def _outside(self):
         return external_values(*self._methods), *map(external_values, self.functions)
