@@ -50,7 +50,7 @@ IMPLICIT_METHODS = "__call__", "__getitem__"
 """Methods that are called without their names."""
 
 
-class _ByIdentity:
+class ByIdentity:
     """Hashable wrapper that compares an object by identity and keeps it alive."""
 
     def __init__(self, thing: Any):
@@ -60,7 +60,7 @@ class _ByIdentity:
         return id(self.thing)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, _ByIdentity) and self.thing is other.thing
+        return isinstance(other, ByIdentity) and self.thing is other.thing
 
 
 _values_read: contextvars.ContextVar[dict[tuple[int, ...], Any] | None] = contextvars.ContextVar("values", default=None)
@@ -116,7 +116,7 @@ def _external_values(functions):
         if isinstance(thing, bool | int | float | complex):
             values.append((name, type(thing), repr(thing)))
         elif isinstance(thing, jax.Array):
-            values.append((name, _ByIdentity(thing)))  # immutable
+            values.append((name, ByIdentity(thing)))  # immutable
         elif isinstance(thing, np.ndarray | np.generic):
             values.append((name, thing.dtype.str, thing.shape, _sample(thing)))
         elif not isinstance(thing, WITHOUT_VALUES) and id(thing) not in visited:
@@ -174,7 +174,7 @@ def _searched(structure):
 
 def holds_tracers(values: tuple[Hashable, ...]) -> bool:
     """Whether a traced array is one of the values that ``external_values_in`` returned."""
-    arrays = (x.thing for entries in values for entry in entries for x in entry if isinstance(x, _ByIdentity))
+    arrays = (x.thing for entries in values for entry in entries for x in entry if isinstance(x, ByIdentity))
     return any(is_traced(array) for array in arrays)
 
 

@@ -22,8 +22,9 @@ from ..._errors import InputError
 from ..._jaxpr.tracing import is_concrete, without_derivatives
 from ..._kernel.if_repeated import jit_if_repeated
 from ..._labels import direction_names
+from ..._outside import ByIdentity
 from ..._run.chunks import in_chunks
-from ..._run.compile import Program
+from ..._run.compile import LRUCache, Program
 from ..._run.threads import run_interruptibly
 from ..._solve import AbstractMethod, FastPath, RuntimeRows, doubtful, independent_rows, is_nearly_singular, row_limits
 from ..._system import AbstractSystem, dynamics_of, structure_of
@@ -44,6 +45,10 @@ MAX_METHODS = 3
 
 NEARLY_DEPENDENT_POWER = 1 / 3
 """Rows that are dependent within eps to this power (6e-6 in float64) may indicate a singular pose nearby."""
+
+
+_variants = LRUCache(64)
+"""Recent methods with other rows or limits. To make one takes as long as ten steps of a small motion."""
 
 
 def initial_method(problem: Problem, runtime_rows: bool) -> AbstractMethod | MethodPerLevel:
@@ -85,7 +90,8 @@ def initial_method_for_one(
     if rows < min(v.size, MIN_ROWS_TO_CHECK) or not isinstance(method, MethodPerLevel):
         return method
     chosen = next_method(problem, method, t, q, v, runtime_rows=runtime_rows)
-    return chosen if isinstance(chosen, MethodPerLevel) else method
+    changed = isinstance(chosen, MethodPerLevel) and (runtime_rows or chosen.acceleration.assumes)
+    return chosen if changed else method  # without ``assumes``, as after a failure, if the rows are fine
 
 
 def nearly_dependent_limit(dtype: np.dtype) -> float:
@@ -105,9 +111,8 @@ def with_limit(method: AbstractMethod | MethodPerLevel, limit: float) -> Abstrac
     least, rtol = (np.asarray(np.maximum(x, at_least)) for x in (limits.least, limits.rtol))
     if fast_path.runtime_rows is None:
         assert isinstance(method, MethodPerLevel)
-        distinct = {id(level): level for level in _levels(method)}
-        changed = {key: replace(level, least=least, rtol=rtol) for key, level in distinct.items()}
-        return MethodPerLevel(*(changed[id(level)] for level in _levels(method)))
+        limited = lambda level: _variants.of((ByIdentity(level), limit), lambda: replace(level, least=least, rtol=rtol))
+        return MethodPerLevel(*map(limited, _levels(method)))
     return same_at_every_level(replace(fast_path, runtime_rows=fast_path.runtime_rows._replace(least=least, rtol=rtol)))
 
 
@@ -189,7 +194,10 @@ def _with_rows(fast_path, weight, active, dtype):
         return replace(
             fast_path, runtime_rows=RuntimeRows.of(weight, active, dtype, fast_path.runtime_rows.least, fast_path.rtol)
         )
-    return replace(fast_path, assumes=True, weight=weight or None, kept=active)
+    return _variants.of(
+        (ByIdentity(fast_path), weight, active),
+        lambda: replace(fast_path, assumes=True, weight=weight or None, kept=active),
+    )
 
 
 def _with_least(fast_path, least, dtype):
