@@ -65,7 +65,6 @@ AUTO = "auto"
 DRIFT_CORRECTIONS = "projection", "none"
 
 
-@read_once()
 def simulate(
     model: AbstractSystem | Callable[..., Terms],
     q0: Numbers,
@@ -255,88 +254,91 @@ def simulate(
     >>> motion.q.shape
     (3, 2)
     """
-    if reset is not None:
-        raise InputError("reset is an argument of the event: write event=ukjax.Event(function, reset=reset)")
-    automatic = isinstance(solver, str) and solver == AUTO
-    solver = None if automatic else solver
-    model, v0 = with_initial_states(model, q0, v0)
-    arguments = Arguments.checked(model, q0, v0, ts, drift, dt, solver, adjoint, event, max_steps, progress, switches)
-    check_flag("throw", throw)
-    with hint_if_batched_model(model, arguments.q0):
-        model, q0, v0, ts = canonicalise(model, arguments.q0, arguments.v0, arguments.ts)
-    stops = None if arguments.switches is None else stops_of(ts, arguments.switches)
-    if stops is not None:
-        ts, arguments = stops.times, arguments.at_times(stops.times)
-    if rtol is None and dt is None:
-        warn_if_single(q0.dtype)
-    problem = arguments.problem(model, q0, ts, rtol, atol, method)
-    may_end = any(event.is_end for event in arguments.events)
-    with hint_if_batched_model(model, q0):
-        begin, span = _begin_and_span(ts)
-        start = InitialState(q0, v0, scales(model, begin, q0, v0, span, problem.method))
-        plan = choose_plan(problem, start)
-        if automatic:
-            check_automatic(problem, plan)
-        if plan.eager:
-            check_kinematic_map(model, q0, v0)
-            check_gaps(model, begin, start)
-            warn_of_coarse_time(model, _longest_times(np.asarray(ts)), q0, v0)
-            check_task(model, problem, start)
-        if (band := band_method(problem, start)) is not None:
-            problem = replace(problem, band=band)
+    with read_once():
+        if reset is not None:
+            raise InputError("reset is an argument of the event: write event=ukjax.Event(function, reset=reset)")
+        automatic = isinstance(solver, str) and solver == AUTO
+        solver = None if automatic else solver
+        model, v0 = with_initial_states(model, q0, v0)
+        arguments = Arguments.checked(
+            model, q0, v0, ts, drift, dt, solver, adjoint, event, max_steps, progress, switches
+        )
+        check_flag("throw", throw)
+        with hint_if_batched_model(model, arguments.q0):
+            model, q0, v0, ts = canonicalise(model, arguments.q0, arguments.v0, arguments.ts)
+        stops = None if arguments.switches is None else stops_of(ts, arguments.switches)
+        if stops is not None:
+            ts, arguments = stops.times, arguments.at_times(stops.times)
+        if rtol is None and dt is None:
+            warn_if_single(q0.dtype)
+        problem = arguments.problem(model, q0, ts, rtol, atol, method)
+        may_end = any(event.is_end for event in arguments.events)
+        with hint_if_batched_model(model, q0):
+            begin, span = _begin_and_span(ts)
+            start = InitialState(q0, v0, scales(model, begin, q0, v0, span, problem.method))
             plan = choose_plan(problem, start)
-        if automatic:
-            solution, problem, plan = integrate_automatically(problem, start)
-        else:
-            solution = integrator(plan.integrator).run(problem, start, plan)
-        chosen_integrator = integrator(plan.integrator)
-    solution = solution if stops is None else at_samples(solution, stops)
-    trajectory = Trajectory(
-        solution.t,
-        solution.q,
-        solution.v,
-        solution.result,
-        solution.steps,
-        solution.last,
-        plant_of(model),
-        problem.method,
-        contacts=solution.contacts,
-        held=solution.held,
-        events=solution.events,
-        provenance=Provenance.of(
-            IntegrationOptions(
-                rtol=as_recorded(DEFAULT_RTOL[str(q0.dtype)] if rtol is None else rtol),
-                atol=as_recorded(atol),
-                dt=as_recorded(dt),
-                switches=as_recorded(switches),
-                drift=arguments.drift,
-                solver=problem.solver,
-                throw=throw,
-                simulate=simulate,
+            if automatic:
+                check_automatic(problem, plan)
+            if plan.eager:
+                check_kinematic_map(model, q0, v0)
+                check_gaps(model, begin, start)
+                warn_of_coarse_time(model, _longest_times(np.asarray(ts)), q0, v0)
+                check_task(model, problem, start)
+            if (band := band_method(problem, start)) is not None:
+                problem = replace(problem, band=band)
+                plan = choose_plan(problem, start)
+            if automatic:
+                solution, problem, plan = integrate_automatically(problem, start)
+            else:
+                solution = integrator(plan.integrator).run(problem, start, plan)
+            chosen_integrator = integrator(plan.integrator)
+        solution = solution if stops is None else at_samples(solution, stops)
+        trajectory = Trajectory(
+            solution.t,
+            solution.q,
+            solution.v,
+            solution.result,
+            solution.steps,
+            solution.last,
+            plant_of(model),
+            problem.method,
+            contacts=solution.contacts,
+            held=solution.held,
+            events=solution.events,
+            provenance=Provenance.of(
+                IntegrationOptions(
+                    rtol=as_recorded(DEFAULT_RTOL[str(q0.dtype)] if rtol is None else rtol),
+                    atol=as_recorded(atol),
+                    dt=as_recorded(dt),
+                    switches=as_recorded(switches),
+                    drift=arguments.drift,
+                    solver=problem.solver,
+                    throw=throw,
+                    simulate=simulate,
+                ),
+                external_values_in(model),
+                q0.shape[:-1],
             ),
-            external_values_in(model),
-            q0.shape[:-1],
-        ),
-    )
-    if not plan.eager:
-        if throw and plan.values_known:
-            check_differentiated(trajectory, problem, start)
+        )
+        if not plan.eager:
+            if throw and plan.values_known:
+                check_differentiated(trajectory, problem, start)
+            return Trajectory.with_plan(trajectory, plan)
+        with hint_if_batched_model(model, q0):
+            check_start(trajectory, problem, chosen_integrator, start, solution.displaced)
+        if may_end and q0.ndim == 1:
+            trajectory = trajectory.reached()
+        if problem.event is not None:
+            warn_of_unarmed_event(trajectory, problem.event)
+        if not automatic:
+            warn_of_stiffness(trajectory, problem, start.scale)
+        if throw:
+            check_end(trajectory, problem, chosen_integrator, start)
+            check_reached(trajectory, start)
+            check_limits(trajectory)
+            check_limits_of_coordinates(trajectory)
+        warn_of_creep(trajectory, problem, start.scale)
         return Trajectory.with_plan(trajectory, plan)
-    with hint_if_batched_model(model, q0):
-        check_start(trajectory, problem, chosen_integrator, start, solution.displaced)
-    if may_end and q0.ndim == 1:
-        trajectory = trajectory.reached()
-    if problem.event is not None:
-        warn_of_unarmed_event(trajectory, problem.event)
-    if not automatic:
-        warn_of_stiffness(trajectory, problem, start.scale)
-    if throw:
-        check_end(trajectory, problem, chosen_integrator, start)
-        check_reached(trajectory, start)
-        check_limits(trajectory)
-        check_limits_of_coordinates(trajectory)
-    warn_of_creep(trajectory, problem, start.scale)
-    return Trajectory.with_plan(trajectory, plan)
 
 
 class Arguments(NamedTuple):

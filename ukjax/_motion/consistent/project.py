@@ -33,7 +33,6 @@ from .search_traced import project_by_search
 _project_by_newton, _project_by_search = jit_unoptimised(project_by_newton), jit_unoptimised(project_by_search)
 
 
-@read_once()
 def project(
     model: AbstractSystem,
     t: Numbers,
@@ -93,7 +92,8 @@ def project(
         raise InputError(f"q0 and v0 must both have shape (n,), got shapes {q0.shape} and {v0.shape}{advice}")
     for name, value in (("t", t), ("q0", q0), ("v0", v0)):
         check_finite(name, value)
-    return project_state(locked(model, fixed, t, q0, v0), t, q0, v0, method)
+    with read_once():
+        return project_state(locked(model, fixed, t, q0, v0), t, q0, v0, method)
 
 
 def project_state(

@@ -54,6 +54,7 @@ def turn(axis, angle):
     return np.eye(3) + jnp.sin(angle) * K + (1 - jnp.cos(angle)) * (K @ K)
 
 
+@jax.jit  # traced once, though all equations use it
 def poses(q):
     """Centres (4, 3) of the bodies, and axes of the frame and of the fork (2, 3, 3), without the turns of wheels."""
     frame = turn((0, 0, 1), q[3]) @ turn((1, 0, 0), q[4]) @ turn((0, 1, 0), q[5])
@@ -63,6 +64,7 @@ def poses(q):
     return jnp.concatenate([of_frame, on_axis + (CENTRES[2:] - ON_AXIS) @ fork.T]), jnp.stack([frame, fork])
 
 
+@jax.jit
 def motion(q, v):
     """Velocities of the centres (4, 3); angular velocities (4, 3) in the axes of the frame and of the fork."""
     (_, R), (rates, R_dot) = jax.jvp(poses, (q,), (v,))
