@@ -197,3 +197,11 @@ def test_non_finite_terms_at_start_are_error():
     model = uk.System(uk.MassForce(np.eye(2), lambda t, q, v: q / 0.0 * 0.0), ())
     with pytest.raises(ValueError, match=r"Q is not finite at t = 0 s: Q\[0\] = nan"):
         uk.simulate(model, LEVEL, REST, [0.0, 1.0])
+
+
+def test_a_warning_names_the_line_that_calls_simulate():
+    rod = uk.Body(1.0, centre=(0.5, 0, 0), inertia=(0, 1 / 12, 1 / 12))
+    swing = uk.Mechanism({"rod": rod}, {"hinge": uk.joints.Revolute("ground", "rod", axis="y", limits=(-0.1, 0.1))})
+    with pytest.warns(UserWarning, match="passes its limits") as caught:
+        uk.simulate(swing, [0.0], [0.0], [0.0, 1.0])
+    assert [warning.filename for warning in caught] == [__file__]
