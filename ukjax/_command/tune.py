@@ -30,7 +30,13 @@ def add_to(commands: Any) -> None:
         help="initial guess of a free parameter, or value of a fixed one",
     )
     option("--effort", type=float, default=0.0, metavar="W", help="weight of the mean squared force (default 0)")
-    option("--starts", type=int, default=8, metavar="N", help="number of initial states to tune on (default 8)")
+    option(
+        "--starts",
+        type=int,
+        default=8,
+        metavar="N",
+        help="number of initial states to tune on, and of others that are held out (default 8)",
+    )
     option(
         "--spread",
         type=float,
@@ -72,7 +78,7 @@ def tune_system(options: argparse.Namespace) -> int:
         if value is not None and not 0 < value < float("inf"):
             raise UsageError(f"--{name} must be positive, got {value:g}")
     if options.starts < 2:
-        raise UsageError(f"--starts must be at least 2, half of them held out, got {options.starts}")
+        raise UsageError(f"--starts must be at least 2, got {options.starts}")
     if options.samples < 2:
         raise UsageError(f"--samples must be at least 2, got {options.samples}")
     if options.seed < 0:

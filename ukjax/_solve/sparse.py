@@ -39,9 +39,9 @@ class Sparse(AbstractMethod):
 
     Coordinates and rows are ordered once, by reverse Cuthill–McKee, from the sparsity patterns of M and A. Redundant
     rows are allowed if they are consistent, and M may be semidefinite if rank [M; A] = n. ``rank`` counts all rows. The
-    result is NaN for inconsistent rows, for nearly dependent rows (singular values below 1e-3 of the largest), and for
-    nonzero entries outside the sparsity pattern. Derivatives with respect to entries that are zero in the matrices
-    given to ``of`` are omitted.
+    result is NaN for inconsistent rows, and for nonzero entries outside the sparsity pattern. For nearly dependent rows
+    (singular values below 1e-3 of the largest) it is NaN, or has a relative error of up to 1e-5. Derivatives with
+    respect to entries that are zero in the matrices given to ``of`` are omitted.
 
     Cost: about (n + m) w² for the bandwidth w, in a loop whose compile time does not grow with n. For the energies and
     mechanisms of ``simulate``, M and A are never formed as dense matrices.
