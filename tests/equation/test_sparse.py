@@ -115,3 +115,13 @@ def test_motion_of_chain_matches_default_method():
     ends = [np.asarray(mechanism.energy(0.0, trajectory.q[i], trajectory.v[i])).item() for i in (0, -1)]
     assert abs(ends[1] - ends[0]) < 1e-6 * abs(ends[0])
     assert float(jnp.max(jnp.abs(mechanism.position_residual(0.0, trajectory.q[-1])))) < 1e-13
+
+
+@pytest.mark.parametrize("separation", [1e-2, 1e-3, 1e-4, 1e-5, 1e-6])
+def test_nearly_dependent_rows_are_solved_accurately(separation):
+    """x + y = s and x + (1 + ε) y = s + ε y0 have the solution y = y0, x = s − y0."""
+    A = np.array([[1.0, 1.0, 0.0], [1.0, 1.0 + separation, 0.0]])
+    for s, y in ((0.5, 0.3), (0.0, 0.0)):
+        terms = uk.Terms(np.eye(3), np.ones(3), A, np.array([s, s + separation * y]))
+        found = uk.constrained_motion(terms, "sparse").acceleration
+        np.testing.assert_allclose(found, [s - y, y, 1.0], rtol=0, atol=1e-13 / separation)
