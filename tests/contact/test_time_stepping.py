@@ -47,6 +47,16 @@ def test_repeated_steps_match_one_simulation():
     assert state.reason == "reached its last time"
 
 
+def test_last_state_of_a_failed_motion_is_that_at_its_time():
+    """A force is NaN from 0.45 s on. Before, the mass has the acceleration 1 m/s²."""
+    force = lambda t, q, v: jnp.where(t < 0.45, 1.0, jnp.nan)[None]
+    mass = uk.System(uk.MassForce(jnp.eye(1), force), uk.Unilateral(lambda t, q: q + 1))
+    motion = uk.simulate(mass, [0.0], [0.0], [0.0, 1.0], dt=0.1, solver=uk.MoreauJean(), throw=False)
+    t, q, v = motion.last
+    assert not motion.finished
+    np.testing.assert_allclose([t, q[0], v[0]], [0.4, 0.08, 0.4], rtol=0, atol=1e-14)
+
+
 @pytest.mark.slow
 def test_derivative_by_the_friction_coefficient_matches_closed_form():
     def rest(friction):

@@ -23,7 +23,7 @@ from ..stepper.contact_setting import compiled, pushed_off_task, setting_of
 from ..stepper.drift_correction import MethodPerLevel, correct_drift, same_at_every_level
 from ..stepper.scaling import Scale
 from .base import AbstractBatchIntegrator
-from .fixed_step import SAVED_NAME, save_step_starts
+from .fixed_step import SAVED_NAME, save_step_starts, time_after
 from .schedule import SampledInputs, nothing_sampled, scheduled_stops
 
 
@@ -144,10 +144,9 @@ def _solve_one(problem, start, ts, per_interval):
         changes=last.changes,
         grazing=jnp.asarray(False),
     )
-    t = reached_times(ts, q, v)
-    end = jnp.where(last.stopped, jnp.nanmax(t), ts[-1])
+    end = time_after(last.taken, stops.time, per_interval), last.q, last.v
     displaced = start.displaced(jnp, q[0], v[0])
-    return Solution(t, q, v, result, last.taken - 1, (end, last.q, last.v), displaced, contacts, held=u)
+    return Solution(reached_times(ts, q, v), q, v, result, last.taken - 1, end, displaced, contacts, held=u)
 
 
 def _loop(problem, start, intervals, last_stop):
