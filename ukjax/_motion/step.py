@@ -22,6 +22,7 @@ from .._terms import Terms
 from .._with_states import with_initial_states, with_states
 from .diagnose.contact import check_gaps, check_options_with_contact
 from .diagnose.motion import check_consistent
+from .diagnose.servo import out_of_reach
 from .fallback.row_choice import choice_of_rows, choose_rows, method_after
 from .fallback.sparsity import with_sparsity
 from .inputs import (
@@ -35,7 +36,7 @@ from .inputs import (
 from .integrate.schedule import SampledInputs, ScheduledStops
 from .integrate.time_stepping import corrected_step
 from .problem import InitialState
-from .result import FINISHED, classify, finite, in_words
+from .result import FINISHED, OUT_OF_REACH, classify, finite, in_words
 from .stepper.contact_setting import compiled, setting_of
 from .stepper.drift_correction import MethodPerLevel, same_at_every_level
 from .stepper.limits import is_kernel
@@ -300,6 +301,10 @@ def _integrate(model, state, dt, u, method, tableau, projection, steps):
         not_finite=~is_finite,
         inconsistent=inconsistent,
     )
+    if u is None:
+        of_task = lambda t, q, v, scale: out_of_reach(model, t, q, v, scale)
+        is_out = (jax.vmap(of_task) if t.ndim else of_task)(t + dt, q, v, scale)
+        result = jnp.where((result == FINISHED) & is_out, OUT_OF_REACH, result).astype(np.int32)
     result = jnp.where(state.result != FINISHED, state.result, result)
     return State(t + dt, q, v, result, scale, close, held), beyond
 
