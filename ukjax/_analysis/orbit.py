@@ -526,7 +526,7 @@ class Search(eqx.Module):
                 f"period must be closer to that of a periodic motion: the search from {first:.6g} s ends at 0"
             )
         size = self.size(q, v, unit, first)
-        difference = self.difference(q, v, *end, unit, first)
+        difference = self.difference(q, v, end, unit, first)
         if not (missing <= CLOSED * size and difference <= 1e-6 * size) and missing > 0:
             raise InputError(
                 "q, v and period must be closer to those of a periodic motion: none is found from there. The best "
@@ -538,7 +538,7 @@ class Search(eqx.Module):
         steps = self.shooting.steps
         ts, dt = jnp.stack([self.t, self.t + period]), float(period) / (2 * steps)
         fine = simulate(self.shooting.system, q, v, ts, dt=dt, throw=False)
-        error = self.difference(q, v, fine.q[-1], fine.v[-1], unit, first)
+        error = self.difference(q, v, (fine.q[-1], fine.v[-1]), unit, first)
         if not error <= ACCURATE * size:
             warnings.warn(
                 f"{steps} steps are too few for this periodic motion: its end in twice as many steps differs by "
@@ -546,10 +546,10 @@ class Search(eqx.Module):
                 stacklevel=4,
             )
 
-    def difference(self, q: Any, v: Any, q_end: Any, v_end: Any, unit: np.ndarray, period: float) -> float:
-        """How far the end is from the start, moved by the advance, in the unit of ``size``."""
-        q_end = returned(kinematic_map_of(self.shooting.system), q_end, q)
-        of_q, of_v = (np.max(np.abs(np.asarray(x))) for x in (q_end - q - self.advance, (v_end - v) / unit))
+    def difference(self, q: Any, v: Any, end: Any, unit: np.ndarray, period: float) -> float:
+        """How far the ``end`` (q, v) is from the start, moved by the advance, in the unit of ``size``."""
+        q_end = returned(kinematic_map_of(self.shooting.system), end[0], q)
+        of_q, of_v = (np.max(np.abs(np.asarray(x))) for x in (q_end - q - self.advance, (end[1] - v) / unit))
         return float(of_q / np.min(unit) + of_v * period / (2 * np.pi))
 
 

@@ -481,7 +481,7 @@ def _iterate(
         q1, v1, contacts, response = settle(setting, t0 + t1, q1, v1, mode)
         forces = forces_in(mode, contacts, response, layout)
         inputs = without_derivatives((forces, Step(t, q, v, t1, q1, v1, kinematic_map), t0, h))
-        outlook = _outlook(setting, mode, state.values, *inputs, share)
+        outlook = _outlook(setting, mode, state.values, *inputs, share_of_motion=share)
         needs_fallback, inside = response.needs_fallback, first & jnp.any(contacts.gap < -setting.max_penetration)
         off_task = pushed_off_task(system, response, forces.force, t0 + t1, q1, v1)
     ahead = Outlook(state.side, false, h, jnp.zeros(state.side.size, bool), false)
