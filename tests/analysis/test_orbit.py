@@ -54,6 +54,13 @@ def test_limit_cycle_of_van_der_pol():
     np.testing.assert_allclose(other, np.exp(np.mean(1 - x**2) * orbit.period), rtol=1e-9)
 
 
+def test_too_few_steps_give_a_warning():
+    """A relaxation oscillation, whose jumps take a small part of the period."""
+    stiff = uk.System(uk.MassForce(jnp.eye(1), lambda t, q, v: 5 * (1 - q**2) * v - q))
+    with pytest.warns(UserWarning, match="64 steps are too few for this periodic motion"):
+        uk.periodic(stiff, [2.0], [0.0], 11.6, steps=64)
+
+
 def mathieu(a, q):
     """x″ + (a − 2 q cos 2t) x = 0 as a pendulum of 1 m with a vertically moving pivot."""
     pivot = lambda t: q / 2 * jnp.cos(2 * t)

@@ -63,6 +63,29 @@ def test_stop_of_a_joint_that_closes_a_loop():
     np.testing.assert_allclose(pose.R, np.eye(3), rtol=0, atol=1e-12)
 
 
+def wheel_in_absolute_coordinates(low, high):
+    hinge = Revolute("ground", "wheel", limits=(low, high), restitution=0.5)
+    return uk.Mechanism({"wheel": uk.Body(1.0, inertia=(0.1, 0.1, 0.2))}, {"hinge": hinge}, (0, 0, 0)).in_absolute()
+
+
+@pytest.mark.parametrize(("high", "angle"), ((3.5, 3.2), (np.pi, 3.1), (np.pi, 3.2), (9.0, 8.0)))
+def test_distance_to_a_stop_beyond_half_a_turn_in_absolute_coordinates(high, angle):
+    (stops,) = wheel_in_absolute_coordinates(0.0, high).nonsmooth
+    q = jnp.array([0, 0, 0, np.cos(angle / 2), 0, 0, np.sin(angle / 2), angle])
+    np.testing.assert_allclose(stops.gaps(jnp.zeros(()), q), [min(angle, high - angle)], rtol=0, atol=1e-12)
+
+
+@pytest.mark.slow
+def test_wheel_rebounds_from_a_stop_at_half_a_turn_in_absolute_coordinates():
+    """At 1 rad/s from 3 rad onto the stop at π, and back at half of the speed."""
+    wheel = wheel_in_absolute_coordinates(-np.pi, np.pi)
+    q, v = wheel.start({"hinge": 3.0}, {"hinge": 1.0})
+    motion = uk.simulate(wheel, q, v, [0.0, 0.1, 1.0], dt=0.1)
+    found = [wheel.joint_coordinates(q)["hinge"][0] for q in motion.q]
+    np.testing.assert_allclose(found, [3.0, 3.1, np.pi - 0.5 * (4 - np.pi)], rtol=0, atol=1e-11)
+    np.testing.assert_allclose(motion.contacts.impact_times[0], np.pi - 3, rtol=0, atol=1e-12)
+
+
 def test_rod_stops_by_joint_friction_and_sticks():
     """A rod with joint friction of 6 N m turns until friction has used its energy, then sticks."""
     pendulum = uk.Mechanism(

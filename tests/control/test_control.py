@@ -9,6 +9,7 @@ import scipy.linalg
 
 import ukjax as uk
 from ukjax._control import allocate
+from ukjax._motion.result import OUT_OF_REACH
 
 from ..helpers import central_difference, mass_matrix, printed_formula, rows_of_rank
 
@@ -125,6 +126,19 @@ def test_unreachable_task_error_gives_time_and_direction():
     seen = uk.simulate(particle, [0.0, 0.0], [1.0, 0.0], jnp.linspace(0, 2, 21), throw=False)
     np.testing.assert_array_equal(seen.control_rank, np.asarray(seen.t) < 1)
     np.testing.assert_allclose(np.asarray(seen.unreachable)[10:, 0], -np.sin(seen.t[10:]), rtol=0, atol=1e-9)
+    assert not seen.finished and seen.reason == "came to a task that its actuators cannot perform"
+
+
+def test_result_of_an_unreachable_task_under_jit_and_of_steps():
+    """The result is that of the motion until 0.9 s, or 1.1 s."""
+    particle, start = lost_actuator(), (jnp.zeros(2), jnp.array([1.0, 0.0]))
+    result = jax.jit(lambda q, v, ts: uk.simulate(particle, q, v, ts, dt=0.1).result)
+    assert [int(result(*start, jnp.array([0.0, end]))) for end in (0.9, 1.1)] == [0, OUT_OF_REACH]
+    state, reasons = uk.initial_state(particle, *start), []
+    for _ in range(11):
+        state = uk.step(particle, state, 0.1)
+        reasons.append(int(state.result))
+    assert reasons[:9] == [0] * 9 and reasons[-1] == OUT_OF_REACH
 
 
 @pytest.mark.parametrize("unit", (1e-9, 1e9))

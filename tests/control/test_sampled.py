@@ -197,6 +197,48 @@ def test_step_with_contact_samples_the_law():
     np.testing.assert_allclose(state.q, [block_in_closed_form(0.75)[0]] * 2, atol=1e-11)
 
 
+def test_instants_of_a_system_with_contacts_use_its_kinematic_map():
+    """q̇ = 2 w and ẇ = u, with u = −q − q̇ held for 0.1 s. The friction force, which has no size, changes nothing."""
+    law = uk.control.PID([[1.0]], lambda t, q: q, kp=1.0, kd=1.0)
+    cart = uk.System(
+        uk.MassForce(jnp.eye(1), jnp.zeros(1)),
+        uk.Coulomb(lambda t, q, v: v, 0.0),
+        control=uk.control.Sampled(law, PERIOD),
+        kinematic_map=lambda q, v: 2 * v,
+        velocities=[("w", "1/s")],
+    )
+    q, w = 1.0, 0.3
+    for _ in range(4):
+        u = -q - 2 * w
+        q, w = q + 2 * (w * PERIOD + u * PERIOD**2 / 2), w + u * PERIOD
+    motion = uk.simulate(cart, [1.0], [0.3], [0.0, 4 * PERIOD], dt=0.05)
+    np.testing.assert_allclose([motion.q[-1, 0], motion.v[-1, 0]], [q, w], atol=1e-12)
+
+
+@pytest.mark.parametrize("switch", (0.5, 0.53))
+def test_steps_of_a_sampled_motion_end_at_switching_times(switch):
+    """A force of 1 N begins at an instant, or between two. Steps of order 4 are exact for a constant force."""
+    force = lambda t, q, v: jnp.where(t < switch, 0.0, 1.0)[None]
+    idle = uk.control.Sampled(uk.control.Feedback([[1.0]], jnp.zeros(1)), PERIOD)
+    cart = uk.System(uk.MassForce(jnp.eye(1), force), control=idle)
+    motion = uk.simulate(cart, [0.0], [0.0], [0.0, switch, 1.0], dt=PERIOD, solver=uk.RungeKutta4(), switches=[switch])
+    np.testing.assert_allclose(motion.q[:, 0], [0, 0, (1 - switch) ** 2 / 2], rtol=0, atol=1e-14)
+
+
+def test_steps_in_float32_sample_at_each_instant():
+    """The sum of many steps of 0.01 s has rounding errors that are larger than a millionth of the period."""
+    law = uk.control.Feedback(np.ones((1, 1), np.float32), lambda t, q, v: -v)
+    cart = uk.System(
+        uk.MassForce(np.eye(1, dtype=np.float32), np.zeros(1, np.float32)), control=uk.control.Sampled(law, 0.01)
+    )
+    advance = jax.jit(lambda state: uk.step(cart, state, 0.01))
+    state = uk.initial_state(cart, np.zeros(1, np.float32), np.ones(1, np.float32))
+    for _ in range(500):
+        state = advance(state)
+    assert state.v.dtype == np.float32
+    np.testing.assert_allclose(state.v, 0.99**500, rtol=1e-4)
+
+
 def test_event_of_a_sampled_motion():
     """The motion ends where q1 falls to 0.05, and an event that does not end it is recorded."""
     below = uk.Event(lambda t, q, v: q[0] - 0.05, name="below")
@@ -255,6 +297,24 @@ sampled_control: Any = system(0.0).control
         (
             lambda: uk.step(system(0.0), uk.initial_state(system(0.0), START[:2], START[2:]), 0.03),
             r"dt / steps = 0.03 s does not divide the period, 0.1 s",
+        ),
+        (
+            lambda: jax.jit(lambda state: uk.step(system(0.0), state, 0.03))(
+                uk.initial_state(system(0.0), START[:2], START[2:])
+            ),
+            r"dt / steps = 0.03 s does not divide the period, 0.1 s",
+        ),
+        (
+            lambda: uk.step(system(0.0), uk.initial_state(system(0.0), START[:2], START[2:], 0.05), 0.1),
+            r"dt / steps = 0.1 s does not divide the first time of the state, 0.05 s",
+        ),
+        (
+            lambda: uk.step(
+                system(0.0),
+                uk.step(system(0.0), uk.initial_state(system(0.0), START[:2], START[2:]), PERIOD / 4),
+                PERIOD,
+            ),
+            r"dt / steps = 0.1 s does not divide the time of the state, 0.025 s",
         ),
         (
             lambda: uk.simulate(system(0.0), START[:2], START[2:], TS, dt=0.1)(0.3),

@@ -153,6 +153,17 @@ def test_states_of_a_mechanism_with_a_stop_an_event_and_constraints():
     np.testing.assert_allclose(motion.q[1, 0], fall[1], rtol=0, atol=1e-11)
 
 
+def test_static_friction_acts_beside_states():
+    """A force s with ṡ = 1 moves a mass of 1 kg from 2 N on, the static friction. Sliding friction is 1 N."""
+    ramp = DynamicFeedback([[1.0]], lambda t, q, v, s: s, lambda t, q, v, s: jnp.ones(1))
+    friction = uk.Coulomb(lambda t, q, v: v, limit=1.0, static=2.0)
+    system = uk.System(uk.MassForce(jnp.eye(1), jnp.zeros(1)), friction, control=ramp)
+    motion = uk.simulate(system, [0.0], [0.0], [0.0, 1.9, 2.5], dt=0.1)
+    np.testing.assert_array_equal(motion.contacts.sticking[:, 0], [True, True, False])
+    slid = 0.5**3 / 6 + 0.5**2 / 2  # q̈ = s − 1
+    np.testing.assert_allclose(motion.q[:, 0], [0, 0, slid], rtol=0, atol=1e-12)
+
+
 def test_velocity_constraint_does_not_act_on_states():
     """A velocity constraint couples two masses into one of 3 kg. A control state decays, and is the force."""
     masses = uk.MassForce(jnp.diag(jnp.array([1.0, 2.0])), jnp.zeros(2))

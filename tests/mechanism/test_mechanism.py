@@ -579,6 +579,12 @@ MISTAKES = (
     (lambda: uk.Body(1.0, inertia=np.arange(9.0).reshape(3, 3)), "inertia must be symmetric"),
     (lambda: uk.Mechanism({}), "bodies must name at least one body"),
     (lambda: uk.Mechanism([BODY]), "bodies must be a dictionary"),
+    (
+        lambda: uk.Mechanism(
+            {"a": BODY, "b": BODY}, {"base": Planar("ground", "a"), "base_x": Prismatic("a", "b", axis="x")}
+        ),
+        "two coordinates are named 'base_x', of two joints",
+    ),
     (lambda: uk.Mechanism({"a b": BODY}), "names of letters, digits and _ that begin with a letter, got 'a b'"),
     (lambda: uk.Mechanism({"_arm": BODY}), "names that begin with a letter, got '_arm'"),
     (lambda: uk.Mechanism({"ground": BODY}), "bodies must not have the name 'ground'"),

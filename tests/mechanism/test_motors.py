@@ -106,6 +106,19 @@ def test_a_position_servo_swings_about_its_target(servo):
     np.testing.assert_allclose(motion.motors.force[:, 0], 18 * (0.5 - 2 * motion.q[:, 0]), atol=1e-12)
 
 
+def test_a_position_servo_turns_past_half_a_turn_in_absolute_coordinates():
+    """Its torque at 4 rad is 2.5 − 4 N m, and about the axis z."""
+    wheel = uk.Mechanism(
+        {"wheel": uk.Body(1.0, inertia=(0.1, 0.1, 0.2))},
+        {"hinge": uk.joints.Revolute("ground", "wheel")},
+        (0, 0, 0),
+        actuators=[uk.Actuator.position("servo", "hinge", kp=1.0)],
+    ).in_absolute()
+    q = jnp.array([0, 0, 0, np.cos(2.0), 0, 0, np.sin(2.0), 4.0])
+    force = wheel.motors().force(jnp.zeros(()), q, jnp.zeros(6), jnp.array([2.5]))
+    np.testing.assert_allclose(force, [0, 0, 0, 0, 0, -1.5], rtol=0, atol=1e-12)
+
+
 def test_motion_with_a_force_limit_and_its_derivative_match_closed_form(servo):
     """The force is 10 N times the gear until x = (u − 10/kp)/2; then an oscillation. x(0.3) in closed form."""
 
@@ -152,6 +165,22 @@ def test_linearize_contains_the_gain_of_a_servo(servo):
     np.testing.assert_allclose(linear.A, [[0, 1], [-36, 0]], atol=1e-12)
     np.testing.assert_allclose(linear.B, [[0], [18]], atol=1e-12)
     assert linear.inputs == (("servo", "m"),)
+
+
+def test_each_joint_of_a_transmission_has_its_own_reduction(tmp_path):
+    body = '<inertial><mass value="2"/><inertia ixx="1" iyy="1" izz="1" ixy="0" ixz="0" iyz="0"/></inertial>'
+    links = "".join(f'<link name="{name}">{body}</link>' for name in "abc")
+    joints = "".join(
+        f'<joint name="{x}{y}" type="continuous"><parent link="{x}"/><child link="{y}"/><axis xyz="0 0 1"/></joint>'
+        for x, y in ("ab", "bc")
+    )
+    gears = "".join(
+        f'<joint name="{name}"><mechanicalReduction>{ratio}</mechanicalReduction></joint>'
+        for name, ratio in (("ab", 50), ("bc", -30))
+    )
+    path = tmp_path / "robot.urdf"
+    path.write_text(f'<robot name="r">{links}{joints}<transmission name="t">{gears}</transmission></robot>')
+    assert [(each.joint, each.gear) for each in uk.load(path).actuators] == [("ab", 50.0), ("bc", -30.0)]
 
 
 def test_effort_and_velocity_limits_of_a_urdf(tmp_path):

@@ -14,6 +14,7 @@ Therefore the steps are damped by the size of the residual (Levenberg and Marqua
 point of the family near the start, without a decision about ranks.
 """
 
+import warnings
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -58,6 +59,9 @@ CLOSED = 1e-9
 
 REPEATS = 1e-6
 """Largest relative change of the equations after a period of a system that depends on time."""
+
+ACCURATE = 1e-6
+"""Largest error of the steps in a period, relative to the size of the state."""
 
 GROWTH = 1e-6
 """Excess of the size of a multiplier over 1 that counts as 0: the rounding error of a double multiplier."""
@@ -217,7 +221,7 @@ def periodic(
         Names of coordinates and velocities that keep their value at the start. An amplitude selects one of the orbits
         of a conservative system.
     steps
-        Number of Runge–Kutta steps of order 8 in a period.
+        Number of Runge–Kutta steps of order 8 in a period. A warning says if the motion in twice as many steps differs.
 
     Returns
     -------
@@ -522,11 +526,7 @@ class Search(eqx.Module):
                 f"period must be closer to that of a periodic motion: the search from {first:.6g} s ends at 0"
             )
         size = self.size(q, v, unit, first)
-        kinematic_map = kinematic_map_of(self.shooting.system)
-        difference = np.abs(np.asarray(returned(kinematic_map, end[0], q) - q - self.advance))
-        difference = np.max(difference) / np.min(unit) + np.max(np.abs(np.asarray(end[1] - v)) / unit) * first / (
-            2 * np.pi
-        )
+        difference = self.difference(q, v, end, unit, first)
         if not (missing <= CLOSED * size and difference <= 1e-6 * size) and missing > 0:
             raise InputError(
                 "q, v and period must be closer to those of a periodic motion: none is found from there. The best "
@@ -535,6 +535,22 @@ class Search(eqx.Module):
             )
         if not self.fixed_period and np.linalg.norm(J[: len(scale), -1]) <= 1e-6 * size:
             raise InputError("q and v must not be near an equilibrium: the search for a periodic motion ends in one")
+        steps = self.shooting.steps
+        ts, dt = jnp.stack([self.t, self.t + period]), float(period) / (2 * steps)
+        fine = simulate(self.shooting.system, q, v, ts, dt=dt, throw=False)
+        error = self.difference(q, v, (fine.q[-1], fine.v[-1]), unit, first)
+        if not error <= ACCURATE * size:
+            warnings.warn(
+                f"{steps} steps are too few for this periodic motion: its end in twice as many steps differs by "
+                f"{error / max(size, 1e-300):.2g} of the size of the state. Give more steps, steps={2 * steps}",
+                stacklevel=4,
+            )
+
+    def difference(self, q: Any, v: Any, end: Any, unit: np.ndarray, period: float) -> float:
+        """How far the ``end`` (q, v) is from the start, moved by the advance, in the unit of ``size``."""
+        q_end = returned(kinematic_map_of(self.shooting.system), end[0], q)
+        of_q, of_v = (np.max(np.abs(np.asarray(x))) for x in (q_end - q - self.advance, (end[1] - v) / unit))
+        return float(of_q / np.min(unit) + of_v * period / (2 * np.pi))
 
 
 def returned(kinematic_map: Any, q_end: Array, q: Array) -> Array:

@@ -77,6 +77,18 @@ class NonsmoothBesideStates(AbstractNonsmooth):
     def limits(self, t: Array, q: Float[Array, " nq"], v: Float[Array, " n"], groups: int) -> Float[Array, " groups"]:
         return self.constraint.limits(t, q, self._apart(v), groups)
 
+    @property
+    def has_static(self) -> bool:
+        return self.constraint.has_static
+
+    def static_coefficients(self, groups: int) -> Float[Array, " groups"]:
+        return self.constraint.static_coefficients(groups)
+
+    def static_limits(
+        self, t: Array, q: Float[Array, " nq"], v: Float[Array, " n"], groups: int
+    ) -> Float[Array, " groups"]:
+        return self.constraint.static_limits(t, q, self._apart(v), groups)
+
     def rows(
         self, t: Array, q: Float[Array, " nq"], v: Float[Array, " n"], kinematic_map: KinematicMap | None
     ) -> NonsmoothRows:

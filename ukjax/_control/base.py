@@ -260,5 +260,8 @@ class InputsAtInstant(_OtherInputs):
     u: Float[Array, " p"]
     evaluates: Bool[Array, ""]
 
+    def under(self, kinematic_map: KinematicMap | None) -> "InputsAtInstant":
+        return eqx.tree_at(lambda c: c.control, self, self.control.under(kinematic_map))
+
     def command(self, t: Array, q: Float[Array, " nq"], v: Float[Array, " n"], passive: Terms) -> Command:
         return no_task(jnp.where(self.evaluates, self.control.command(t, q, v, passive).u, self.u))

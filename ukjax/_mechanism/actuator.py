@@ -100,6 +100,11 @@ class Actuator(NamedTuple):
         gain = np.asarray(self.gain, float)
         return gain if gain.ndim else np.array([gain, 0.0, 0.0])
 
+    @property
+    def is_servo(self) -> bool:
+        """Whether the force depends on the coordinate of the joint."""
+        return bool(self.gains()[1]) or bool(self.bias[1])
+
     def input_unit(self, unit: str) -> str:
         """The unit of u for a coordinate with this ``unit``: that of a force, a position or a rate; else empty."""
         gain, bias = self.gains(), np.asarray(self.bias, float)

@@ -150,8 +150,7 @@ class Mechanism(AbstractMechanism):
         self.actuators = actuators_of(actuators, joints_by_name)
         self.absolute = formulation == "absolute"
         self.tree = self._spanning_tree(self.absolute)
-        if self.tree.modal:
-            _check_coordinate_names(self.coordinates)
+        _check_coordinate_names(self.coordinates)
         _check_element_shapes(self.joints, self.tree)
         _check_closing(self.all_joints, self.tree)
 
@@ -166,7 +165,9 @@ class Mechanism(AbstractMechanism):
         return {name: body.deflections(name) for name, body in flexible}
 
     def _spanning_tree(self, absolute: bool) -> Tree:
-        return spanning_tree(self.bodies.names, dict(self.joints.items()), FLOATING, absolute, self._deflections())
+        servos = {actuator.joint for actuator in self.actuators if actuator.is_servo}
+        joints = dict(self.joints.items())
+        return spanning_tree(self.bodies.names, joints, FLOATING, absolute, self._deflections(), servos)
 
     @cached_unless_tracing
     def all_joints(self) -> Named[AbstractConnection | AbstractCoupling]:
@@ -524,9 +525,9 @@ class Mechanism(AbstractMechanism):
     def joint_coordinates(self, q: Numbers, t: ScalarLike = 0.0) -> dict[str, Float[Array, " k"]]:
         """The coordinates of each joint, also if it closes a loop or the mechanism is in absolute coordinates.
 
-        Angles of a joint that carries no body are counted over turns if the joint has a spring or a coupling; otherwise
-        they lie in (−π, π]. Joints whose coordinates cannot be computed as angles and lengths, such as balls, are
-        omitted.
+        Angles of a joint that carries no body are counted over turns if the joint has a spring, a coupling, a stop at
+        half a turn or beyond, or a motor whose force depends on them; otherwise they lie in (−π, π]. Joints whose
+        coordinates cannot be computed as angles and lengths, such as balls, are omitted.
 
         Parameters
         ----------
@@ -686,7 +687,7 @@ class Mechanism(AbstractMechanism):
         """
         coupled = self.tree.counted and any(isinstance(joint, AbstractCoupling) for _, joint in self.joints.items())
         if self.absolute and (positions or velocities or coupled):
-            in_joint_coordinates = Mechanism(self.bodies, self.joints, self.gravity)
+            in_joint_coordinates = Mechanism(self.bodies, self.joints, self.gravity, actuators=self.actuators)
             return absolute_state(
                 in_joint_coordinates.all_joints,
                 in_joint_coordinates.tree,
@@ -865,13 +866,13 @@ def _replaced(x, i, value):
 
 
 def _check_coordinate_names(coordinates):
-    """Raise ``InputError`` if a modal coordinate has the name of another coordinate."""
+    """Raise ``InputError`` if two coordinates have one name, as those of joints "base" and "base_x" may."""
     names = [name for name, _ in coordinates]
     repeated = [name for name in names if names.count(name) > 1]
     if repeated:
         raise InputError(
-            f"two coordinates are named {repeated[0]!r}, one of them a modal coordinate of a flexible body: give the "
-            "joint or the body another name"
+            f"two coordinates are named {repeated[0]!r}, of two joints, or of a joint and a flexible body: give one of "
+            "them another name"
         )
 
 

@@ -1,7 +1,9 @@
 """The spanning tree of a mechanism: which joints carry bodies and which close loops, from names alone."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any, NamedTuple
+
+import numpy as np
 
 from .._errors import InputError
 from .._names import did_you_mean
@@ -139,6 +141,7 @@ def spanning_tree(
     floating: Any,
     absolute: bool,
     deflections: Mapping[str, Mapping[str, Any]],
+    servos: Collection[str] = (),
 ) -> Tree:
     """Construct the spanning tree.
 
@@ -146,7 +149,8 @@ def spanning_tree(
     not connected to the ground floats, with the joint type ``floating``. With ``absolute`` all bodies float.
 
     ``deflections`` has, for each flexible body, the joints that carry its nodes. A joint that reaches the body also
-    reaches all its nodes; one that reaches a node also reaches the body and the other nodes.
+    reaches all its nodes; one that reaches a node also reaches the body and the other nodes. ``servos`` are the names
+    of joints with a motor whose force depends on their coordinate.
     """
     links: list[Link] = []
     reached, remaining = {GROUND}, dict(joints) if not absolute else {}
@@ -202,7 +206,7 @@ def spanning_tree(
     counted: list[Counted] = []
     coupled = {name for joint in joints.values() if isinstance(joint, AbstractCoupling) for name in joint.joints}
     for name in closures:
-        if _needs_turns(joints[name], name in coupled):
+        if _needs_turns(joints[name], name in coupled or name in servos):
             counted.append(Counted(name, first, len(joints[name].coordinates)))
             first += counted[-1].size
     return Tree(tuple(links), closures, tuple(counted), tuple(modal))
@@ -215,9 +219,17 @@ def _ends(links):
 
 
 def _needs_turns(joint, coupled):
-    """Whether a spring or a coupling needs the angle beyond half a turn."""
+    """Whether a spring, a stop, or a coupling or servo motor (``coupled``) needs the angle beyond half a turn."""
     is_angle = isinstance(joint, AbstractActing) and joint.within_half_a_turn
-    return is_angle and (coupled or joint.stiffness is not None or joint.preload is not None)
+    return is_angle and (coupled or joint.stiffness is not None or joint.preload is not None or _stops_far(joint))
+
+
+def _stops_far(joint):
+    """Whether a joint has a stop at half a turn or beyond."""
+    if not isinstance(joint, AbstractJoint) or joint.limits is None or joint.restitution is None:
+        return False
+    low, high = joint.limits
+    return not -np.pi < low <= high < np.pi
 
 
 def connections(joints: Mapping[str, Any]) -> Iterator[tuple[str, AbstractConnection]]:

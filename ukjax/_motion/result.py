@@ -11,7 +11,7 @@ REFUSED, NOT_ASSEMBLED, NO_FALLBACK = range(8, 11)  # only for ensembles and exp
 INCONSISTENT = 11  # replaces FINISHED or EVENT if constraints contradicted each other
 EVENT_NAN = 12
 NO_CONTACT_MODE, SEVERAL_CONTACT_MODES, ENERGY_GAINED, ACCUMULATED = range(13, 17)
-SINGULAR_POSE, OFF_TASK = 17, 18
+SINGULAR_POSE, OFF_TASK, OUT_OF_REACH = 17, 18, 19
 RUNNING, NEEDS_FALLBACK = -1, -2  # intermediate codes: continue; continue with another method
 
 REASONS = {
@@ -33,6 +33,7 @@ REASONS = {
     ACCUMULATED: "came to events that follow one another in ever shorter times",
     INCONSISTENT: "came to constraints that contradict each other",
     OFF_TASK: "was pushed off the task of its control by contact forces",
+    OUT_OF_REACH: "came to a task that its actuators cannot perform",
     SINGULAR_POSE: "came to a singular pose, where rounding errors would choose its branch",
 }
 

@@ -40,7 +40,7 @@ from .._with_states import plant_of, with_initial_states
 from .diagnose.contact import check_gaps, check_options_with_contact
 from .diagnose.creep import warn_of_creep
 from .diagnose.motion import check_differentiated, check_end, check_start, warn_of_coarse_time, warn_of_unarmed_event
-from .diagnose.servo import check_limits, check_limits_of_coordinates, check_reached, check_task
+from .diagnose.servo import check_limits, check_limits_of_coordinates, check_reached, check_task, with_result_of_task
 from .diagnose.stiffness import warn_of_stiffness
 from .event import Event, as_events
 from .fallback.sparsity import band_method, with_sparsity
@@ -320,6 +320,8 @@ def simulate(
                 q0.shape[:-1],
             ),
         )
+        if not (plan.eager and throw):  # otherwise ``check_reached`` raises an error
+            trajectory = with_result_of_task(trajectory, start)
         if not plan.eager:
             if throw and plan.values_known:
                 check_differentiated(trajectory, problem, start)

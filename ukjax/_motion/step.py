@@ -23,6 +23,7 @@ from .._terms import Terms
 from .._with_states import with_initial_states, with_states
 from .diagnose.contact import check_gaps, check_options_with_contact
 from .diagnose.motion import check_consistent
+from .diagnose.servo import out_of_reach
 from .fallback.row_choice import choice_of_rows, choose_rows, method_after
 from .fallback.sparsity import with_sparsity
 from .inputs import (
@@ -36,7 +37,7 @@ from .inputs import (
 from .integrate.schedule import SampledInputs, ScheduledStops
 from .integrate.time_stepping import corrected_step
 from .problem import InitialState
-from .result import FINISHED, classify, finite, in_words
+from .result import FINISHED, OUT_OF_REACH, classify, finite, in_words
 from .stepper.contact_setting import compiled, setting_of
 from .stepper.drift_correction import MethodPerLevel, same_at_every_level
 from .stepper.limits import is_kernel
@@ -205,7 +206,7 @@ def step(
     constraints. The first failure remains in ``State.result`` until ``initial_state`` creates a new state.
 
     Sampled control, ``ukjax.control.Sampled``, is evaluated at its instants, which must be beginnings of the equal
-    steps. So dt / steps must divide its period, its delay, and the time of the first state.
+    steps. So dt / steps must divide its period, its delay, and the times of the first state and of ``state``.
     """
     _check_state(state)
     shapes = state.q.shape[-1:], state.v.shape[-1:]
@@ -282,7 +283,7 @@ def _integrate(model, state, dt, u, method, tableau, projection, steps):
         def advance(carry, i):
             q, v, close, flags, held = carry
             now = t + i * h
-            held, inputs = _sampled(model, held, now, q, v) if is_sampled else (held, u)
+            held, inputs = _sampled(model, held, now, h, q, v) if is_sampled else (held, u)
             driven = model if inputs is None else Driven(model, inputs)
             step_scale = scale.of_rows(driven, now, q, v) if projection else scale
             stepped = take_step(SingleModel(driven), now, h, q, v, method, tableau, projection, step_scale)
@@ -306,12 +307,16 @@ def _integrate(model, state, dt, u, method, tableau, projection, steps):
         not_finite=~is_finite,
         inconsistent=inconsistent,
     )
+    if u is None:
+        of_task = lambda t, q, v, scale: out_of_reach(model, t, q, v, scale)
+        is_out = (jax.vmap(of_task) if t.ndim else of_task)(t + dt, q, v, scale)
+        result = jnp.where((result == FINISHED) & is_out, OUT_OF_REACH, result).astype(np.int32)
     result = jnp.where(state.result != FINISHED, state.result, result)
     return State(t + dt, q, v, result, scale, close, held), beyond
 
 
 INSTANT = 1e-6
-"""A step counts as beginning at an instant of sampled control if it does so up to this fraction of the period."""
+"""Steps divide a time if they do so up to this fraction of the period of sampled control, and rounding."""
 
 
 def _nothing_held(model, sampling, t, q, v) -> HeldInputs:
@@ -322,13 +327,15 @@ def _nothing_held(model, sampling, t, q, v) -> HeldInputs:
     return HeldInputs(t, jnp.zeros((*t.shape, instants, p), q.dtype), jnp.full(t.shape, -1, np.int32))
 
 
-def _sampled(model, held, t, q, v) -> tuple[HeldInputs, Float[Array, " p"]]:
-    """The held inputs after an instant at t, if there is one, and those that act from there."""
+def _sampled(model, held, t, h, q, v) -> tuple[HeldInputs, Float[Array, " p"]]:
+    """The held inputs at the beginning t of a step of h, and those that act from there.
+
+    An instant is at the nearest beginning of a step: t may be a sum of many steps, with rounding errors.
+    """
     period, delay = model.control.sampling
-    slack = INSTANT * period
-    count = lambda t: jnp.floor((t + slack) / period)
+    count = lambda t: jnp.floor((t + h / 2) / period)
     number = lambda t: (count(t) - count(held.began)).astype(np.int32)
-    latest, acts = number(t), t - delay + slack >= held.began
+    latest, acts = number(t), t - delay + h / 2 >= held.began
     stop = ScheduledStops(t, latest > held.latest, latest, jnp.where(acts, number(t - delay), -1))
     sampled = SampledInputs(held.memory, held.memory[0]).after(stop, model, t, q, v)
     return HeldInputs(held.began, sampled.memory, latest), sampled.u
@@ -338,14 +345,16 @@ def _check_instants(sampling, state, dt, steps):
     """Raise ``InputError`` unless steps end on all instants of sampled control."""
     if state.held is None:
         raise InputError("state must be that of ukjax.initial_state for the same model, whose control is sampled")
-    values = without_derivatives((dt, state.held.began))
-    if not is_concrete(values):
+    length, began, now = without_derivatives((dt, state.held.began, state.t))
+    if not is_concrete(length):
         return
-    h = float(values[0]) / steps
-    times = ("period", sampling.period), ("delay", sampling.delay), ("first time of the state", np.asarray(values[1]))
-    for name, value in times:
-        ratio = np.asarray(value) / h
-        if np.any(np.abs(ratio - np.round(ratio)) > INSTANT * sampling.period / h):
+    h, eps = float(length) / steps, float(np.finfo(state.t.dtype).eps)
+    times = {"period": sampling.period, "delay": sampling.delay}
+    times |= {"first time of the state": began, "time of the state": now} if is_concrete(began, now) else {}
+    for name, value in times.items():
+        value = np.asarray(value, float)
+        off = np.abs(value - h * np.round(value / h))
+        if np.any(off > INSTANT * sampling.period + eps**0.5 * np.abs(value)):
             raise InputError(
                 f"steps must end on the instants of the sampled control: dt / steps = {h:g} s does not divide the "
                 f"{name}, {float(np.max(value)):g} s"
@@ -364,7 +373,7 @@ def _integrate_with_contact(model, state, dt, u, method, steps):
         def advance(carry, i):
             q, v, impulse, off, off_task, solved, held = carry
             now = t + i * h
-            held, inputs = _sampled(model, held, now, q, v) if is_sampled else (held, u)
+            held, inputs = _sampled(model, held, now, h, q, v) if is_sampled else (held, u)
             driven = model if inputs is None else Driven(model, inputs)
             step_scale = scale.of_rows(driven, now, q, v) if driven.enforced else scale
             driven = setting._replace(system=driven)

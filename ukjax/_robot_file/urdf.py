@@ -316,16 +316,16 @@ def _actuators(path, root, joints, joint_names, suspicious_items) -> Iterator[Ac
     geared = {}
     for transmission in root.findall("transmission"):
         for joint in transmission.iterfind("joint"):
-            reduction = transmission.find(".//mechanicalReduction")
-            text = "1" if reduction is None else (reduction.text or "").strip()
+            name = joint.get("name", "")
+            reductions = joint.findall("mechanicalReduction") or transmission.findall(".//mechanicalReduction")
+            texts = list(dict.fromkeys((each.text or "").strip() for each in reductions)) or ["1"]
             try:
-                geared[joint.get("name", "")] = float(text)
+                geared[name] = float(texts[0]) if len(texts) == 1 else 1.0
+                doubt = f"several <mechanicalReduction> for {name!r}, which count as 1" if len(texts) > 1 else ""
             except ValueError:
-                geared[joint.get("name", "")] = 1.0
-                line = transmission.line if reduction is None else reduction.line
-                suspicious_items.append(
-                    (f"<mechanicalReduction> {text!r}, which is not a number and counts as 1", line)
-                )
+                geared[name], doubt = 1.0, f"<mechanicalReduction> {texts[0]!r}, which is not a number and counts as 1"
+            if doubt:
+                suspicious_items.append((doubt, reductions[0].line))
     for name in dict.fromkeys((*efforts, *geared)):
         if name in joints and joints[name].get("type") != "fixed":
             gear = geared.get(name, 1.0) or 1.0

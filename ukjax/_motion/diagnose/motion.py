@@ -38,6 +38,7 @@ from ..result import (
     OFF_CONSTRAINTS,
     OFF_TASK,
     ON_EVENT,
+    OUT_OF_REACH,
     SEVERAL_CONTACT_MODES,
     SINGULAR_POSE,
     TOO_SMALL,
@@ -282,6 +283,11 @@ def check_finished(trajectory: Trajectory, problem: Problem, start: InitialState
             f"{subject} is pushed off the task of its control by contact forces at t = {float(t):.6g} s: the control "
             "does not take them into account. Avoid the contact, or give the control projected=False and the task "
             "gains, ukjax.Holonomic(phi, *ukjax.critically_damped(...)). throw=False returns what was computed"
+        )
+    if result == OUT_OF_REACH:
+        raise SimulationError(
+            f"{subject} came to a task that its actuators cannot perform: see Trajectory.unreachable for the samples "
+            "and the part of the task that is out of reach. throw=False returns what was computed"
         )
     if result == NO_CONTACT_MODE:
         time_stepping = isinstance(problem.solver, MoreauJean)

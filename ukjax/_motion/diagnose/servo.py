@@ -2,23 +2,27 @@
 
 import warnings
 from collections.abc import Callable
+from dataclasses import replace
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float
 
 from ..._check_terms import check_terms
 from ..._constraint import names_of, rows
 from ..._control import UNREACHED, shortfall
 from ..._equation import mobility
 from ..._errors import InputError, SimulationError
+from ..._jaxpr.tracing import without_derivatives
 from ..._kernel.if_repeated import jit_if_repeated
 from ..._labels import named_coordinates, named_directions
-from ..._run.compile import MAX_PROGRAMS, LRUCache, split
+from ..._run.compile import MAX_PROGRAMS, LRUCache, jit_unoptimised, split
 from ..._system import AbstractSystem, task_of
 from ..problem import InitialState, Problem
+from ..result import OUT_OF_REACH, ended_well
+from ..stepper.scaling import Scale
 from ..trajectory.trajectory import Trajectory
 from .motion import check_consistent
 
@@ -78,6 +82,39 @@ def check_reached(trajectory: Trajectory, start: InitialState) -> None:
             f"the task{of_member} can no longer be performed at t = {t:g} s: {complaint}. throw=False returns what was "
             "computed"
         )
+
+
+def out_of_reach(
+    system: AbstractSystem | Callable, t: Array, q: Float[Array, " nq"], v: Float[Array, " n"], scale: Scale
+) -> Bool[Array, ""]:
+    """Whether the actuators cannot perform the task at a state. It is evaluated also where values are traced."""
+    if not isinstance(system, AbstractSystem) or not task_of(system):
+        return jnp.asarray(False)
+    system, t, q, v, scale = without_derivatives((system, t, q, v, scale))
+    passive = system.passive(t, q, v)
+    command = system.command(t, q, v, passive)
+    terms = _sizes_of_forces(system, command, passive, t, q, v, scale.unit) + _size_of_b(system, t, q, v, scale)
+    return jnp.any(jnp.abs(command.unreachable) > UNREACHED * terms)
+
+
+def with_result_of_task(trajectory: Trajectory, start: InitialState) -> Trajectory:
+    """The trajectory with the result ``OUT_OF_REACH`` where the actuators cannot perform the task at a sample."""
+    system = trajectory.equations
+    if not isinstance(system, AbstractSystem) or not task_of(system):
+        return trajectory
+    is_out = _out_at_samples(system, trajectory.t, trajectory.q, trajectory.v, start.scale)
+    result = jnp.where(ended_well(trajectory.result) & is_out, OUT_OF_REACH, trajectory.result)
+    return replace(trajectory, result=result.astype(np.int32))
+
+
+@jit_unoptimised
+def _out_at_samples(system, t, q, v, scale):
+    """Whether the task is out of reach at a sample of each motion; False at samples that were not reached."""
+
+    def of_motion(t, q, v, scale):
+        return jnp.any(jax.vmap(lambda t, q, v: out_of_reach(system, t, q, v, scale))(t, q, v))
+
+    return (jax.vmap(of_motion) if t.ndim == 2 else of_motion)(t, q, v, scale)
 
 
 def check_limits(trajectory: Trajectory) -> None:
@@ -212,21 +249,30 @@ def _commands(system, t, q, v, unit):
         command = system.command(t, q, v, passive)
         if not command.wanted.size:
             return command, command.wanted, None
-        A = rows(task_of(system), t, q, v)[0]
-        terms = jnp.abs(command.wanted) + jnp.abs(A) @ (unit**2 * jnp.abs(passive.Q))
+        terms = _sizes_of_forces(system, command, passive, t, q, v, unit)
         matrices = None
         if system.control.serves_task_alone:
+            A = rows(task_of(system), t, q, v)[0]
             matrices = mobility(passive).matrix @ system.control.matrix(t, q, v), A
         return command, terms, matrices
 
     return _per_state(of_state, t, q, v, unit)
 
 
+def _sizes_of_forces(system, command, passive, t, q, v, unit):
+    """Sizes of the terms of the wanted accelerations b̄ = b − A a, without those of b."""
+    A = rows(task_of(system), t, q, v)[0]
+    return jnp.abs(command.wanted) + jnp.abs(A) @ (unit**2 * jnp.abs(passive.Q))
+
+
 @jit_if_repeated
 def _sizes_of_b(system, t, q, v, scale):
-    """Sizes of the terms of b of the task."""
-    of_b = lambda t, q, v: rows(task_of(system), t, q, v)[1]
-    return _per_state(lambda t, q, v, scale: scale.of(of_b, t, q, v), t, q, v, scale)
+    """Sizes of the terms of b of the task, at many states."""
+    return _per_state(lambda t, q, v, scale: _size_of_b(system, t, q, v, scale), t, q, v, scale)
+
+
+def _size_of_b(system, t, q, v, scale):
+    return scale.of(lambda t, q, v: rows(task_of(system), t, q, v)[1], t, q, v)
 
 
 def _per_state(function, *arrays):

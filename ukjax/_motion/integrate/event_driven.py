@@ -26,6 +26,7 @@ from ..._contact.history import MAX_IMPACTS, ContactHistory
 from ..._contact.mode import ContactMode, InContact, all_open, event_values, forces_in
 from ..._contact.rows import gaps, layout_of
 from ..._contact.transition import directions_along, settle, transition
+from ..._jaxpr.tracing import without_derivatives
 from ..._kernel import per_member_forward
 from ..._kinematic_map import rate
 from ..._run.compile import jit_batch
@@ -479,13 +480,13 @@ def _iterate(
     if layout.rows:
         q1, v1, contacts, response = settle(setting, t0 + t1, q1, v1, mode)
         forces = forces_in(mode, contacts, response, layout)
-        inputs = jax.lax.stop_gradient((forces, Step(t, q, v, t1, q1, v1, kinematic_map), t0, h))
-        outlook = _outlook(setting, mode, state.values, *inputs, share)
+        inputs = without_derivatives((forces, Step(t, q, v, t1, q1, v1, kinematic_map), t0, h))
+        outlook = _outlook(setting, mode, state.values, *inputs, share_of_motion=share)
         needs_fallback, inside = response.needs_fallback, first & jnp.any(contacts.gap < -setting.max_penetration)
         off_task = pushed_off_task(system, response, forces.force, t0 + t1, q1, v1)
     ahead = Outlook(state.side, false, h, jnp.zeros(state.side.size, bool), false)
     if surfaces.events:
-        taken = jax.lax.stop_gradient((Step(t, q, v, t1, q1, v1, kinematic_map), t0, h))
+        taken = without_derivatives((Step(t, q, v, t1, q1, v1, kinematic_map), t0, h))
         ahead = surfaces.outlook(*taken, _cells(share), state.side, accelerate(in_contact))
     fine = fine & (~good | finite(q1, v1))
 

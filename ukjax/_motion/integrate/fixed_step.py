@@ -89,12 +89,12 @@ def _solve_all(start, problem, compile_kernel):
         result=flags.result,
         # The first step, of length zero, is not counted, but a failed step is.
         steps=flags.taken - 1 + (flags.jumped | flags.singular | flags.not_finite),
-        last=(_time_after(flags.taken, ts, counts.per_interval), q_last, v_last),
+        last=(time_after(flags.taken, ts, counts.per_interval), q_last, v_last),
         displaced=start.displaced(jnp, q[..., 0, :], v[..., 0, :]),
     )
 
 
-def _time_after(taken: Int[Array, "*batch"], ts: Array, per_interval: Array) -> Float[Array, "*batch"]:
+def time_after(taken: Int[Array, "*batch"], ts: Array, per_interval: Array) -> Float[Array, "*batch"]:
     """Time after the steps ``taken``, including the first one of length zero."""
     counts = _with_first_step(per_interval)
     steps_to_sample = jnp.cumsum(counts)

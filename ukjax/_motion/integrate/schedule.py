@@ -54,10 +54,11 @@ def schedule_of(times: np.ndarray, period: float, delay: float, dt: float | None
     size, count = times.size, instants.size
     order = np.argsort(all_times, kind="stable")
     order = order[all_times[order] <= end + same]
-    # Each stop is a group of times that differ by rounding. Its time is that of a sample, if there is one.
+    # Each stop is a group of times that differ by rounding. Its time is that of a sample, if there is one. Two samples
+    # are two stops: both ends of the gap around a switching time are samples, and a step must end at each of them.
     groups, first_time = [], -np.inf
     for i in order:
-        if all_times[i] - first_time > same:
+        if all_times[i] - first_time > same or i < size and min(groups[-1]) < size:
             groups.append([])
             first_time = all_times[i]
         groups[-1].append(int(i))

@@ -23,7 +23,7 @@ from ..stepper.contact_setting import compiled, pushed_off_task, setting_of
 from ..stepper.drift_correction import MethodPerLevel, correct_drift, same_at_every_level
 from ..stepper.scaling import Scale
 from .base import AbstractBatchIntegrator
-from .fixed_step import SAVED_NAME, save_step_starts
+from .fixed_step import SAVED_NAME, save_step_starts, time_after
 from .schedule import SampledInputs, nothing_sampled, scheduled_stops
 
 
@@ -41,10 +41,9 @@ class TimeStepping(AbstractBatchIntegrator):
 
 
 class LoopState(NamedTuple):
-    """State of the loop over time: t, q, v, the impulses of the last step, the contact mode, that of the first step,
-    the failures, the numbers of steps and of changes of the mode so far, and the held inputs of sampled control."""
+    """State of the loop over time: q, v, the impulses of the last step, the contact mode, that of the first step, the
+    failures, the numbers of steps and of changes of the mode so far, and the held inputs of sampled control."""
 
-    t: Float[Array, ""]
     q: Float[Array, " nq"]
     v: Float[Array, " n"]
     impulse: Float[Array, " rows"]
@@ -145,10 +144,9 @@ def _solve_one(problem, start, ts, per_interval):
         changes=last.changes,
         grazing=jnp.asarray(False),
     )
-    t = reached_times(ts, q, v)
-    end = jnp.where(last.stopped, last.t, ts[-1])
+    end = time_after(last.taken, stops.time, per_interval), last.q, last.v
     displaced = start.displaced(jnp, q[0], v[0])
-    return Solution(t, q, v, result, last.taken - 1, (end, last.q, last.v), displaced, contacts, held=u)
+    return Solution(reached_times(ts, q, v), q, v, result, last.taken - 1, end, displaced, contacts, held=u)
 
 
 def _loop(problem, start, intervals, last_stop):
@@ -165,7 +163,7 @@ def _loop(problem, start, intervals, last_stop):
     schedule = problem.schedule
     nothing = None if schedule is None else nothing_sampled(system, schedule, t, start.q, start.v)
     failures = inside, false, false, false, false
-    state = LoopState(t, start.q, start.v, no_impulse, none, none, *failures, zero, zero, nothing)
+    state = LoopState(start.q, start.v, no_impulse, none, none, *failures, zero, zero, nothing)
     after_stop = lambda state, stop: (
         state
         if state.held is None
@@ -189,7 +187,6 @@ def _loop(problem, start, intervals, last_stop):
             choose = lambda new, old: jax.tree.map(lambda x, y: jnp.where(taken, x, y), new, old)
             changed = jnp.any(after.mode.closed != state.mode.closed)
             return LoopState(
-                t=choose(t0 + (i + 1) * h, state.t),
                 q=choose(q, state.q),
                 v=choose(v, state.v),
                 impulse=jax.lax.stop_gradient(choose(after.impulse, state.impulse)),
