@@ -113,7 +113,7 @@ def test_members_of_batch_have_different_results():
 
 
 def test_result_codes_and_reasons_are_one_to_one():
-    assert len(set(REASONS.values())) == len(REASONS) == 19
+    assert len(set(REASONS.values())) == len(REASONS) == 20
     codes = jnp.array(sorted(REASONS))
     assert np.asarray(in_words(codes)).tolist() == [REASONS[int(code)] for code in codes]
     np.testing.assert_array_equal(np.flatnonzero(ended_well(codes)), [FINISHED, EVENT])
