@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import ukjax as uk
-from benchmarks.mechanisms import rockers
+from benchmarks.mechanisms import governor, rockers
 from ukjax._motion.fallback import policy
 from ukjax._motion.integrate import single
 from ukjax._motion.stepper.drift_correction import MethodPerLevel
@@ -280,3 +280,11 @@ def test_rounding_amplified_by_small_row_does_not_shorten_steps():
     motion = uk.simulate(led(lambda t: 1e-7, lambda t: 5 * jnp.sin(t)), *LED, TS)
     np.testing.assert_allclose(motion.q, led_exact(TS), rtol=0, atol=1e-9)
     assert int(motion.steps) < 60
+
+
+@pytest.mark.slow
+def test_governor_in_absolute_coordinates_needs_no_slower_method():
+    """M is singular, and the scales of its coordinates differ by a factor of 500."""
+    case = governor()
+    motion = uk.simulate(case.system, case.q0, case.v0, [0.0, 0.01])
+    assert motion.finished and not motion.plan.notes

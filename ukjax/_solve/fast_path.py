@@ -34,9 +34,10 @@ MAX_SINGLE_THREAD_ENTRIES = 1000
 MAX_UNROLLED_CALLS = 8
 """Largest number of LAPACK calls that are unrolled. More calls run in a loop, which has its own overhead."""
 
-MAX_SCALE_RATIO = 1e3
+MAX_SCALE_RATIO = 30
 """Largest ratio between the scales of coordinates in which rows have unit length. The scale of a coordinate that is
-almost massless, such as a component of a quaternion, would make all rows with this coordinate almost parallel."""
+almost massless, such as a component of a quaternion, would make all rows with this coordinate almost parallel. For the
+governor, whose scales differ by 500, a ratio of 1000 fails away from the start, and 100 does not."""
 
 
 class RuntimeRows(NamedTuple):
