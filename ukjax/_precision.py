@@ -47,7 +47,7 @@ def as_float(x: Any, beside: Array | None = None, name: str = "what is given") -
 
 
 def as_constant(x: float) -> Array:
-    """Return ``as_float(x)``. Arrays of recent numbers are reused, since to make one takes 30 µs."""
+    """Return ``as_float(x)``. Arrays of recent numbers are reused, since JAX is slow to make one."""
     if is_tracing():
         return as_float(x)
     default_device = jax.config.jax_default_device  # pyright: ignore[reportAttributeAccessIssue]
