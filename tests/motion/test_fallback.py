@@ -287,4 +287,4 @@ def test_governor_in_absolute_coordinates_needs_no_slower_method():
     """M is singular, and the scales of its coordinates differ by a factor of 500."""
     case = governor()
     motion = uk.simulate(case.system, case.q0, case.v0, [0.0, 0.01])
-    assert motion.finished and not motion.plan.notes
+    assert motion.finished and motion.plan is not None and not motion.plan.notes

@@ -223,7 +223,7 @@ def test_method_that_changes_a_counter_is_not_compiled_again():
     assert count > 0 and Counting.calls[0] == count
 
 
-class Pull(eqx.Module):
+class ScaledPull(eqx.Module):
     """A spring with a number of its own and one from outside."""
 
     share: float
@@ -233,7 +233,7 @@ class Pull(eqx.Module):
 
 
 def test_motions_of_one_model_share_its_converted_numbers_until_an_external_value_changes(restored):
-    model = uk.System(uk.MassForce(jnp.eye(1), Pull(4.0)))
+    model = uk.System(uk.MassForce(jnp.eye(1), ScaledPull(4.0)))
     first, second = (uk.simulate(model, [1.0], [0.0], [0.0, x]) for x in (0.5, 1.0))
     assert first.model is second.model and first.model is not model
     restored.setitem(globals(), "stiffness", 4.0)

@@ -212,7 +212,7 @@ def step(
     shapes = state.q.shape[-1:], state.v.shape[-1:]
     static, arrays = split_model(model, *shapes)
     traits = static.ask(_traits, model)
-    if traits.has_states:
+    if traits.has_states and isinstance(model, AbstractSystem):
         model = with_states(model)
         static, arrays = split_model(model, *shapes)
     _check(model, traits, drift, solver)

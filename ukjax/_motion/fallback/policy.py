@@ -90,7 +90,7 @@ def initial_method_for_one(
     if rows < min(v.size, MIN_ROWS_TO_CHECK) or not isinstance(method, MethodPerLevel):
         return method
     chosen = next_method(problem, method, t, q, v, runtime_rows=runtime_rows)
-    changed = isinstance(chosen, MethodPerLevel) and (runtime_rows or chosen.acceleration.assumes)
+    changed = isinstance(chosen, MethodPerLevel) and (runtime_rows or getattr(chosen.acceleration, "assumes", True))
     return chosen if changed else method  # without ``assumes``, as after a failure, if the rows are fine
 
 
