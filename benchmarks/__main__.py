@@ -39,7 +39,7 @@ NAMES = (
     "plots",
 )
 LIMIT = 1800
-"""Seconds for one benchmark of several. The slowest takes a third of it."""
+"""Seconds for one benchmark of several. The slowest takes less than half of it."""
 
 
 def main() -> None:

@@ -37,7 +37,7 @@ MAX_EXTRAPOLATIONS = 6
 """Largest number of extrapolated steps for nearly dependent rows."""
 
 MAX_EXTRAPOLATION = 1e9
-"""Largest factor of such a step: about ε/σ² for the smallest σ at which rows count as independent in other methods."""
+"""Largest factor of such a step: ε/σ² for σ = 1.5e-9, where the rows count as dependent in all methods."""
 
 
 class Sparse(AbstractMethod):
@@ -48,10 +48,10 @@ class Sparse(AbstractMethod):
 
     Coordinates and rows are ordered once, by reverse Cuthill–McKee, from the sparsity patterns of M and A. Redundant
     rows are allowed if they are consistent, and M may be semidefinite if rank [M; A] = n. ``rank`` counts all rows. The
-    result is NaN for inconsistent rows, and for nonzero entries outside the sparsity pattern. If rows are nearly
-    dependent, the relative error is at most 1e-8 for singular values above 1e-6 of the largest. Below, the result is
-    NaN, or the rows count as redundant. Derivatives with
-    respect to entries that are zero in the matrices given to ``of`` are omitted.
+    result is NaN for inconsistent rows, and for nonzero entries outside the sparsity pattern. For nearly dependent rows
+    with singular values above 1e-6 of the largest, the relative error is at most 1e-8. Below, the result is NaN, or the
+    rows count as redundant; between 1e-8 and 1e-7, it may have an error of 1e-3. Derivatives with respect to entries
+    that are zero in the matrices given to ``of`` are omitted.
 
     Cost: about (n + m) w² for the bandwidth w, in a loop whose compile time does not grow with n. For the energies and
     mechanisms of ``simulate``, M and A are never formed as dense matrices.

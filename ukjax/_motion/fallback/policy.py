@@ -90,8 +90,9 @@ def initial_method_for_one(
     if rows < min(v.size, MIN_ROWS_TO_CHECK) or not isinstance(method, MethodPerLevel):
         return method
     chosen = next_method(problem, method, t, q, v, runtime_rows=runtime_rows)
+    # If all rows are independent, ``next_method`` returns the method without ``assumes``, which is for a failed one.
     changed = isinstance(chosen, MethodPerLevel) and (runtime_rows or getattr(chosen.acceleration, "assumes", True))
-    return chosen if changed else method  # without ``assumes``, as after a failure, if the rows are fine
+    return chosen if changed else method
 
 
 def nearly_dependent_limit(dtype: np.dtype) -> float:
