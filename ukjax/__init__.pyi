@@ -59,7 +59,7 @@ from ._estimate import Combination as Combination
 from ._estimate import Experiment as Experiment
 from ._estimate import Fit as Fit
 from ._estimate import Identifiability as Identifiability
-from ._estimate import Integration as Integration
+from ._estimate import IntegrationEffect as IntegrationEffect
 from ._estimate import Regression as Regression
 from ._estimate import Tuned as Tuned
 from ._estimate import fit as fit
@@ -82,6 +82,7 @@ from ._motion.acceleration import acceleration as acceleration
 from ._motion.consistent.project import project as project
 from ._motion.event import Event as Event
 from ._motion.event import EventHistory as EventHistory
+from ._motion.integration import Integration as Integration
 from ._motion.plan import Plan as Plan
 from ._motion.simulate import simulate as simulate
 from ._motion.step import State as State
@@ -90,7 +91,6 @@ from ._motion.step import step as step
 from ._motion.stepper.radau import Radau as Radau
 from ._motion.stepper.rattle import Rattle as Rattle
 from ._motion.stepper.runge_kutta4 import RungeKutta4 as RungeKutta4
-from ._motion.trajectory.continuation import IntegrationOptions as IntegrationOptions
 from ._motion.trajectory.forces import Force as Force
 from ._motion.trajectory.forces import ForceBalance as ForceBalance
 from ._motion.trajectory.motors import MotorHistory as MotorHistory

@@ -5,6 +5,7 @@ import re
 import warnings
 from typing import Any, ClassVar
 
+import diffrax as dfx
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
@@ -303,6 +304,60 @@ def test_shift_of_estimates_by_long_steps_is_reported():
     assert not long.integration.negligible and short.integration.negligible
     assert "steps of 0.01 s" in str(long) and "steps of at most 0.001 s" in str(short)
     assert long.as_dict()["integration"]["negligible"] is False and long.as_dict()["doubts"]
+
+
+def test_shift_of_estimates_by_large_tolerance_is_reported():
+    """The reported shift equals the difference from estimates with short steps, and a warning contains it."""
+    guess, _, record = ringing(5, 1.0)
+    with pytest.warns(UserWarning, match=r"not accurate enough: with rtol = 0.0001 its error moves .* c by 8"):
+        coarse = uk.fit(guess, record, ("k", "c"), fit_starts=False, rtol=1e-4, solver=dfx.Bosh3())
+    short = uk.fit(guess, record, ("k", "c"), fit_starts=False, dt=0.001)
+    shift = (coarse.values - short.values) / short.errors
+    np.testing.assert_allclose(coarse.integration.shift, shift, rtol=0.05, atol=0.1)
+    assert coarse.integration.dt is None and coarse.as_dict()["integration"]["rtol"] == 1e-4
+    assert "steps with rtol = 0.0001" in str(coarse)
+
+
+def test_fit_integrates_as_a_motion_was_integrated():
+    guess, truth, record = ringing(5, 1.0)
+    motion = uk.simulate(Spring(*truth), [1.0], [0.0], record.t, rtol=1e-7, solver=dfx.Dopri5())
+    found = uk.fit(guess, record, ("k", "c"), fit_starts=False, **motion.integration)
+    short = uk.fit(guess, record, ("k", "c"), fit_starts=False, dt=0.001)
+    assert np.all(np.abs(found.values - short.values) < 0.01 * short.errors)
+    assert found.integration.rtol == 1e-7 and found.integration.largest < 0.01
+
+
+@pytest.mark.slow
+def test_stiff_system_is_fitted_by_implicit_steps():
+    """q̈ = −k q − c v decays slowly, as exp(s t), and fast, as exp(−c t): explicit steps must be shorter than 3/c."""
+    k, c, ts = 2e4, 1e4, np.linspace(0, 2, 21)
+    slow, fast = np.roots([1.0, c, k])[::-1]
+    y = (fast * np.exp(slow * ts) - slow * np.exp(fast * ts)) / (fast - slow)
+    y = y + 1e-3 * np.random.default_rng(2).normal(size=ts.size)
+    record = uk.Experiment(ts, y, ([1.0], [0.0]))
+    found = uk.fit(Spring(1.3 * k, c), record, "k", fit_starts=False, solver=uk.Radau())
+    assert abs(found.values[0] - k) < 3 * found.errors[0] < 0.01 * k
+    assert found.integration.negligible and found.integration.dt > 100 / c
+
+
+@pytest.mark.parametrize(
+    ("how", "message"),
+    [
+        (dict(rtol=-1.0), "rtol must be one number not below 0 and below 1, got -1.0"),
+        (dict(atol=[1.0, 1.0]), "atol must be a number or have shape (1,)"),
+        (dict(rtol=1e-6, solver=uk.RungeKutta4()), "RungeKutta4 does not estimate its error"),
+        (dict(rtol=1e-6, solver=uk.Rattle()), "Rattle() needs dt"),
+        (dict(solver=uk.Rattle()), "use drift='projection', got 'none'"),
+        (dict(solver=uk.MoreauJean()), "solver=MoreauJean() is not available in fit"),
+        (dict(solver="Dopri5"), "solver must be a solver of diffrax"),
+        (dict(rtol=1e-6, max_steps=0), "max_steps must be"),
+        (dict(drift="projections"), "drift must be"),
+    ],
+)
+def test_invalid_options_of_the_integration_are_errors(how, message):
+    guess, _, record = ringing(5, 1.0)
+    with pytest.raises(uk.InputError, match=re.escape(message)):
+        uk.fit(guess, record, ("k", "c"), fit_starts=False, **how)
 
 
 class Angles(eqx.Module):

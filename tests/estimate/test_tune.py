@@ -117,8 +117,24 @@ def test_bad_input_raises(change, message):
 
 
 def test_motion_that_diverges_raises():
-    with pytest.raises(uk.SimulationError, match="start 0 has no finite cost"):
+    with pytest.raises(uk.SimulationError, match="start 0 has no finite cost .*: its motion .* at t = "):
         uk.tune(Oscillator(c=-5000.0), "c", [1.0], [0.0], [0.0, 10.0], dt=0.01)
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        uk.Integration(rtol=1e-9),
+        pytest.param(uk.Integration(rtol=1e-8, atol=1e-8, solver=uk.Radau()), marks=pytest.mark.slow),
+    ],
+)
+def test_adaptive_steps_tune_to_the_result_of_short_fixed_steps(how):
+    tuned = lambda **how: uk.tune(Oscillator(), "c", [1.0], [0.0], np.linspace(0, 2, 5), cost=cost, **how)
+    cost = lambda motion: jnp.mean(motion.q**2) + 0.1 * motion.v[-1, 0] ** 2
+    found, fixed = tuned(**how), tuned(dt=0.002)
+    np.testing.assert_allclose(found.values, fixed.values, rtol=1e-5)
+    np.testing.assert_allclose(found.cost, fixed.cost, rtol=1e-8)
+    assert found.dt is None and found.cost_error is None
 
 
 CONTROLLED = (

@@ -313,12 +313,49 @@ def test_single_precision_stays_single():
 
 @pytest.mark.parametrize(
     "name",
-    "Combination Failure Identifiability Integration IntegrationOptions Labels Observation Plan Pose Reaction "
+    "Combination Failure Identifiability Integration IntegrationEffect Labels Observation Plan Pose Reaction "
     "Simulator".split(),
 )
 def test_returned_classes_are_public_and_documented(name):
     assert name in dir(uk) and isinstance(getattr(uk, name), type)
     assert len(getattr(uk, name).__doc__) > 50
+
+
+# --- record of options ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("function", (uk.simulate, uk.ensemble, uk.export, uk.fit, uk.tune), ids=lambda f: f.__name__)
+def test_functions_take_all_options_of_the_record(function):
+    names = {field.name for field in fields(uk.Integration)}
+    assert names <= inspect.signature(function).parameters.keys()
+
+
+def test_record_is_a_mapping_of_the_given_options():
+    how = uk.Integration(dt=0.1, drift="none")
+    assert dict(how) == {"dt": 0.1, "drift": "none"} and len(how) == 2 and "rtol" not in how
+    assert repr(how) == "Integration(dt=0.1, drift='none')"
+    assert {**how, "dt": 0.2} == {"dt": 0.2, "drift": "none"}
+    with pytest.raises(KeyError):
+        how["rtol"]
+    with pytest.raises(TypeError, match="tolerance"):
+        uk.Integration(tolerance=1e-6)  # pyright: ignore[reportCallIssue]
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        {"dt": 0.07, "solver": uk.RungeKutta4(), "drift": "none"},
+        {"rtol": 1e-6, "atol": [1e-7], "method": "cholesky"},
+        {"method": uk.Orthogonal(rtol=1e-9), "max_steps": 500},
+    ],
+)
+def test_record_of_a_motion_repeats_it(how):
+    start = OSCILLATOR, [1.0], [0.0], TS
+    motion = uk.simulate(*start, **how)
+    again = uk.simulate(*start, **motion.integration)
+    np.testing.assert_array_equal(again.q, motion.q)
+    np.testing.assert_array_equal(again.steps, motion.steps)
+    assert how.keys() <= set(motion.integration) and motion.integration["method"] is how.get("method", "orthogonal")
 
 
 # --- motions as trees -------------------------------------------------------------------------------------------------

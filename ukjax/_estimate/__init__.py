@@ -6,7 +6,7 @@ from .following import following_cost as following_cost
 from .following import following_error as following_error
 from .identifiability import Combination as Combination
 from .identifiability import Identifiability as Identifiability
-from .integration import Integration as Integration
+from .integration import IntegrationEffect as IntegrationEffect
 from .regress import Regression as Regression
 from .regress import missing_force as missing_force
 from .regress import regress as regress

@@ -3,6 +3,7 @@
 import os
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,11 +12,14 @@ import numpy as np
 import scipy.optimize
 
 from .._check import as_integer, as_number, check_flag, check_function, check_step, check_word, repr_of
+from .._contact.moreau_jean import MoreauJean
 from .._errors import InputError
 from .._functions import vector
+from .._motion.simulate import DEFAULT_MAX_STEPS, DRIFT_CORRECTIONS, check_steps, tolerances
 from .._parameters import Observed, Parameters, check_settings
+from .._precision import Numbers
 from .._solve import AbstractMethod, choose
-from .._system import refuse_sampled, split_state
+from .._system import kinematic_map_of, refuse_sampled, split_state
 from .._with_states import equations_of, with_given_states
 from .checkpoint import Checkpoint, fingerprint_of
 from .descent import LOSS_DERIVATIVES, descend
@@ -40,12 +44,16 @@ def fit(
     state: Callable | None = None,
     fit_starts: bool = True,
     bounds: Mapping[str, Any] | None = None,
-    dt: float | None = None,
-    drift: str = "none",
     segments: int = 1,
     continuity: float = 0.1,
     loss: str = "linear",
+    dt: Numbers | None = None,
+    rtol: Numbers | None = None,
+    atol: Numbers | None = None,
+    solver: Any = None,
     method: str | AbstractMethod = "orthogonal",
+    drift: str = "none",
+    max_steps: int = DEFAULT_MAX_STEPS,
     most_evaluations: int = 100,
     optimiser: "optax.GradientTransformation | None" = None,
     batch: int = 8,
@@ -78,11 +86,6 @@ def fit(
     bounds : dict, optional
         name -> (lower, upper), each None for no bound; or name -> None for no bounds. Default: a positive parameter
         stays positive.
-    dt : float, optional
-        Longest time step [s]. Default: the step begins at the distance of the samples. It is halved until its error
-        moves no estimate, and no combination of estimates, by more than 0.05 standard errors.
-    drift : {"none", "projection"}, optional
-        As in ``simulate``. Default: "none"; over one segment there is hardly any drift.
     segments : int, optional
         Number of pieces of each record, each with its own start (multiple shooting), for motions that are chaotic or
         long. Default: 1.
@@ -91,8 +94,19 @@ def fit(
     loss : {"linear", "soft_l1", "huber", "cauchy", "arctan"}, optional
         The function ρ. "linear" is for noise alone; the others are robust to outliers. The standard errors and
         ``Fit.noise`` include outliers in any case.
+    dt : float, optional
+        Longest time step [s]. Default: the step begins at the distance of the samples. It is halved until its error
+        moves no estimate, and no combination of estimates, by more than 0.05 standard errors.
+    rtol, atol : float, optional
+        Tolerances of adaptive steps, as in ``simulate``. Default: fixed steps.
+    solver : optional
+        As in ``simulate``. Default: the Runge–Kutta method of order 4 for fixed steps, ``Dopri8`` for adaptive steps.
     method : str or AbstractMethod, optional
         Solver for the accelerations, as in ``simulate``.
+    drift : {"none", "projection"}, optional
+        As in ``simulate``. Default: "none"; over one segment there is hardly any drift.
+    max_steps : int, optional
+        Largest number of adaptive steps of each segment.
     most_evaluations : int, optional
         Largest number of evaluations of the residuals; with ``optimiser``, the number of its steps. Default: 100.
     optimiser : optax.GradientTransformation, optional
@@ -130,8 +144,10 @@ def fit(
     their median), in alternation with the parameters. This is maximum likelihood: units do not change the weight of an
     output.
 
-    Motions are integrated by the Runge–Kutta method of order 4 with fixed steps. The effect of the integration error on
-    the estimates is computed from the change when all steps are halved; ``Fit.integration`` reports it.
+    Motions are integrated by the Runge–Kutta method of order 4 with fixed steps, unless ``rtol``, ``atol`` or
+    ``solver`` is given. Fixed steps of an explicit Runge–Kutta method are the fastest; ``solver=Radau()`` is for stiff
+    systems. The effect of the integration error on the estimates is computed from the change when all steps are halved,
+    or the tolerance of adaptive steps is 16 times smaller; ``Fit.integration`` reports it.
 
     A checkpoint is valid for the same model, first guess, records and options. ``optimiser``, ``batch`` and
     ``most_evaluations`` may differ.
@@ -172,24 +188,40 @@ def fit(
         raise InputError(f"checkpoint must be the name of a file, got {repr_of(checkpoint)}")
     refuse_sampled("fit", observed.model)
     _check_states(observed.model, experiments, segments, state)
-    prediction = Prediction(
-        observed,
-        parameters,
-        start_state(observed, parameters, experiments, not fit_starts, state),
-        choose(method),
-        drift == "projection",
-    )
+    adaptive = dt is None and not (rtol is None and atol is None)
     for experiment in experiments if dt is not None else ():
         check_step(dt, experiment.t)
-    _check_outputs(prediction, experiments)
+    if isinstance(solver, MoreauJean):
+        raise InputError("solver=MoreauJean() is not available in fit: leave solver out, or use an explicit one")
+    first_step = min(float(np.median(np.diff(e.t))) for e in experiments) if dt is None else float(dt)
+    check_steps(equations_of(observed.model), solver, drift, None if adaptive else first_step)
+    prediction = Prediction(
+        observed=observed,
+        parameters=parameters,
+        state=start_state(observed, parameters, experiments, not fit_starts, state),
+        method=choose(method),
+        drift=drift,
+        solver=solver,
+        dt=None,
+        rtol=None,
+        atol=None,
+        max_steps=as_integer("max_steps", max_steps, 1),
+    )
+    q0 = _check_outputs(prediction, experiments)
+    if adaptive:
+        rtol, atol = tolerances(rtol, atol, q0, kinematic_map_of(observed.model))
+        prediction = replace(prediction, rtol=rtol, atol=atol)
+    elif prediction.fixed_tableau is None:
+        prediction = replace(prediction, dt=np.asarray(first_step))
     pieces = cut(experiments, segments)
     saved_state = None
     if checkpoint is not None:
-        options = {"dt": dt, "drift": drift, "segments": segments, "continuity": continuity, "loss": loss}
+        options = {"dt": dt, "rtol": rtol, "atol": atol, "solver": solver, "drift": drift, "max_steps": max_steps}
+        options |= {"segments": segments, "continuity": continuity, "loss": loss}
         fingerprint = fingerprint_of(prediction, experiments, options | {"fit_starts": fit_starts})
         saved_state = Checkpoint(Path(checkpoint), parameters, fingerprint)
     problem = Problem(prediction, experiments, pieces, dt, loss, fit_starts, continuity, progress, saved_state)
-    if dt is None:
+    if not problem.steps_given:
         problem.refine(problem.first(), problem.data_noise)
     problem.check_first_guess()
     if optimiser is not None:
@@ -241,20 +273,25 @@ def _positions(t, q, v):
 
 
 def _check_outputs(prediction, experiments):
-    """Check, before anything is compiled, that the start fits the model and that ``observe`` fits the records."""
+    """Check, before anything is compiled, that the start fits the model and that ``observe`` fits the records.
+
+    Returns the shape and type of q.
+    """
     z, t = experiments[0].start[..., :].reshape(-1, experiments[0].start.shape[-1])[0], experiments[0].t[0]
 
     def outputs(z, t):
         q, v, _ = prediction.state(prediction.observed.model, z, t, prediction.method)
-        return vector("observe", prediction.observed.observe, t, q, v)
+        return q, vector("observe", prediction.observed.observe, t, q, v)
 
-    count = jax.eval_shape(outputs, z, t).size
+    q, predicted = jax.eval_shape(outputs, z, t)
+    count = predicted.size
     for i, experiment in enumerate(experiments):
         if experiment.y.shape[1] != count:
             raise InputError(
                 f"observe gives {count} outputs, but experiment {i} has {experiment.y.shape[1]}: y must have one "
                 "column per output"
             )
+    return q
 
 
 def _check_states(model, experiments, segments, state) -> None:
@@ -281,4 +318,4 @@ def _check(experiments: Sequence[Experiment], segments, loss, drift) -> None:
     if not 1 <= as_integer("segments", segments, 1) < shortest:
         raise InputError(f"segments must be from 1 to {shortest - 1}, one less than the samples, got {segments}")
     check_word("loss", loss, LOSS_DERIVATIVES)
-    check_word("drift", drift, ("none", "projection"))
+    check_word("drift", drift, DRIFT_CORRECTIONS)

@@ -1,4 +1,5 @@
-"""Effect of the integration error on the estimates, computed from the change when the time steps are halved."""
+"""Effect of the integration error on the estimates, computed from the change when the time steps are halved, or the
+tolerance of adaptive steps is 16 times smaller."""
 
 from typing import NamedTuple
 
@@ -16,8 +17,8 @@ EXACT_DATA_FACTOR = 100.0
 """Error of the outputs, in units of √eps times their size, below which there is no warning. Records without noise have
 standard errors of the size of the integration error."""
 
-RICHARDSON = 16 / 15
-"""Ratio of the error of a method of order 4 to the change when its steps are halved: 2⁴ / (2⁴ − 1)."""
+TOLERANCE_FACTOR = 16.0
+"""Factor by which adaptive steps get a smaller tolerance, where fixed steps are halved."""
 
 PATIENCE = 5
 """Number of halvings without a smaller error, after which halving stops. The cause is rounding, chaos, or a motion that
@@ -27,13 +28,15 @@ MOST_STEPS = 1_000_000
 """Largest number of steps, in all records together, in automatic halving."""
 
 
-class Integration(NamedTuple):
+class IntegrationEffect(NamedTuple):
     """The numerical integration of a fit, and its effect on the estimates.
 
     Attributes
     ----------
-    dt : float
-        Longest time step [s].
+    dt : float or None
+        Longest time step [s]; None for adaptive steps.
+    rtol : float or None
+        Relative tolerance of adaptive steps; None for fixed steps.
     error : float
         RMS error of the predicted outputs, in standard deviations of the residuals.
     shift : array, shape (p,)
@@ -46,7 +49,8 @@ class Integration(NamedTuple):
         without noise).
     """
 
-    dt: float
+    dt: float | None
+    rtol: float | None
     error: float
     shift: Float[np.ndarray, " p"]
     largest: float
@@ -54,7 +58,7 @@ class Integration(NamedTuple):
 
 
 class StepError(NamedTuple):
-    """The integration error at one point of a search, estimated by halving the steps.
+    """The integration error at one point of a search, estimated by refining the steps.
 
     Attributes
     ----------
@@ -104,13 +108,15 @@ def step_error(
     weight: Float[np.ndarray, " rows"],
     noise: float,
     above_rounding: float,
+    reduction: float,
 ) -> StepError:
-    """Estimate the integration error from residuals ``r``, and ``finer`` ones with half the step.
+    """Estimate the integration error from residuals ``r``, and ``finer`` ones whose error is ``reduction`` times
+    smaller.
 
     An error e of the predictions moves the least-squares solution by −J⁺ e, with rows weighted by ``weight``.
     J = ∂r/∂unknowns; the first ``p`` unknowns are the parameters x. ``noise`` is the standard deviation of r.
     """
-    error, noise = RICHARDSON * (r - finer), max(noise, np.finfo(float).tiny)
+    error, noise = reduction / (reduction - 1) * (r - finer), max(noise, np.finfo(float).tiny)
     root = np.sqrt(weight)
     column_norm = np.linalg.norm(J, axis=0)
     column_norm = np.where(column_norm > 0, column_norm, 1.0)

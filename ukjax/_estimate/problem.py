@@ -14,7 +14,7 @@ from .._motion.integrate.fixed_step import step_counts
 from .checkpoint import Checkpoint
 from .experiment import Experiment
 from .identifiability import identifiability, unexplained_directions
-from .integration import MOST_STEPS, PATIENCE, Integration, StepError, step_error
+from .integration import MOST_STEPS, PATIENCE, IntegrationEffect, StepError, step_error
 from .loss import LOSS_DERIVATIVES
 from .misfit import apparent_noise, measured_values, rms_of, scatter_of
 from .result import Fit
@@ -68,15 +68,19 @@ class Problem:
     """Residuals and their derivatives with respect to the unknowns: parameters x (p,), then starts (segments, k).
 
     Both are computed together and cached for one point. The time step is ``dt``; if that is None, it begins at the
-    median distance of the samples, and ``refine`` halves it. Outputs with unknown noise are weighted by the scatter of
-    the measured values at first, and by their residuals after ``reweigh``.
+    median distance of the samples, and ``refine`` halves it, unless a tolerance determines the steps. Outputs with
+    unknown noise are weighted by the scatter of the measured values at first, and by their residuals after
+    ``reweigh``.
     """
 
     def __init__(self, prediction, experiments, pieces, dt, loss, fit_starts, continuity, progress, checkpoint):
         self.prediction, self.experiments, self.pieces = prediction, experiments, pieces
         self.loss, self.fit_starts, self.continuity, self.progress = loss, fit_starts, continuity, progress
-        self.dt_given = dt is not None
-        self.counts = [step_counts(e.t, np.median(np.diff(e.t)) if dt is None else dt) for e in experiments]
+        self.steps_given = dt is not None or prediction.rtol is not None
+        first_step = prediction.dt if dt is None else dt
+        self.counts = [
+            step_counts(e.t, np.median(np.diff(e.t)) if first_step is None else first_step) for e in experiments
+        ]
         self.halvings, self.step_error = 0, None
         measured_by_output = [measured_values(experiments, k) for k in range(experiments[0].y.shape[1])]
         self.sizes = np.array([scatter_of(y) or rms_of(y) or 1.0 for y in measured_by_output])
@@ -158,13 +162,13 @@ class Problem:
         """Halve the time steps until their error moves the estimates by a small fraction of the standard errors, or
         until halving does not help. Returns whether they were halved.
 
-        A ``dt`` from the user is not changed. ``limit`` is an upper bound of the noise, for residuals that contain more
-        than noise.
+        A ``dt`` or a tolerance from the user is not changed. ``limit`` is an upper bound of the noise, for residuals
+        that contain more than noise.
         """
         first_level = best_level = self.halvings
         best = self._step_error(unknowns, limit)
         steps = sum(int(count.sum()) for count in self.counts)
-        while not (self.dt_given or best.small or self.halvings - best_level >= PATIENCE):
+        while not (self.steps_given or best.small or self.halvings - best_level >= PATIENCE):
             if 4 * steps * 2**self.halvings > MOST_STEPS:
                 break
             self._halve()
@@ -230,15 +234,16 @@ class Problem:
             converged=converged,
         )
 
-    def _integration(self, slope, errors) -> Integration:
+    def _integration(self, slope, errors) -> IntegrationEffect:
         longest = max(float(np.max(np.diff(e.t) / n)) for e, n in zip(self.experiments, self.counts, strict=True))
-        error = self.step_error
+        error, rtol = self.step_error, self.prediction.rtol
         assert error is not None, "refine comes before"
         shift = np.where(np.isfinite(errors), slope * error.shift / errors, np.nan)
-        return Integration(longest / 2**self.halvings, error.error, shift, error.largest, error.tolerable)
+        steps = (longest / 2**self.halvings, None) if rtol is None else (None, float(rtol))
+        return IntegrationEffect(*steps, error.error, shift, error.largest, error.tolerable)
 
     def _step_error(self, unknowns, limit) -> StepError:
-        """The integration error, from the change with half the time step."""
+        """The integration error, from the change with half the time step, or with the smaller tolerance."""
         r, J, *_, predicted = self._evaluate(unknowns)
         finer = self._predicted(unknowns, finer=True)
         r_finer = np.concatenate([block.residual for block in self._blocks(finer, range(len(self.pieces)))])
@@ -250,7 +255,7 @@ class Problem:
         noise = min(self._noise(r, J), limit)
         with np.errstate(over="ignore"):
             weight = LOSS_DERIVATIVES[self.loss](r**2)
-        return step_error(r, r_finer, J, self.p, weight, noise, above_rounding)
+        return step_error(r, r_finer, J, self.p, weight, noise, above_rounding, self.prediction.reduction)
 
     def _halve(self):
         """Halve the time step; the predictions with half the step become the current ones."""

@@ -12,7 +12,7 @@ from .._check import as_number
 from .._files import write_json
 from .experiment import Experiment
 from .identifiability import Combination, Identifiability
-from .integration import Integration
+from .integration import IntegrationEffect
 from .misfit import misfit
 
 MIN_PROBABILITY = 1e-6
@@ -52,7 +52,7 @@ class Fit(eqx.Module):
         Standard deviation of the residuals of each output, in its own unit.
     jump : float
         Largest difference between the end of one segment and the start of the next.
-    integration : Integration
+    integration : IntegrationEffect
         The time steps, and the effect of their error on the estimates.
     evaluations : int
         Number of evaluations of the residuals.
@@ -71,7 +71,7 @@ class Fit(eqx.Module):
     noise: float
     sigma: Float[np.ndarray, " outputs"]
     jump: float
-    integration: Integration
+    integration: IntegrationEffect
     evaluations: int
     converged: bool
 
@@ -135,12 +135,15 @@ class Fit(eqx.Module):
         if integration.negligible:
             return ""
         shifts = np.where(np.isfinite(integration.shift), np.abs(integration.shift), 0)
+        if integration.dt is None:
+            steps, advice = f"with rtol = {integration.rtol:.3g}", "Take a smaller rtol, or leave it out"
+        else:
+            steps, advice = f"with steps of {integration.dt:.3g} s", "Take a smaller dt, or leave it out"
         worst = f", {self.names[np.argmax(shifts)]} by {np.max(shifts):.2g}" if np.any(shifts) else ""
         return (
-            f"the integration is not accurate enough: with steps of {integration.dt:.3g} s its error moves the "
-            f"estimates by {integration.largest:.2g} standard errors{worst}. Take a smaller dt, or leave it out; where "
-            "that does not help, the motion is chaotic or not smooth: cut the records into segments, or make jumps of "
-            "forces smooth"
+            f"the integration is not accurate enough: {steps} its error moves the estimates by "
+            f"{integration.largest:.2g} standard errors{worst}. {advice}; where that does not help, the motion is "
+            "chaotic or not smooth: cut the records into segments, or make jumps of forces smooth"
         )
 
     def _degrees_of_freedom(self) -> int:
@@ -177,7 +180,9 @@ class Fit(eqx.Module):
         integration = self.integration
         shift = f"moves the estimates by {integration.largest:.1g} standard errors"
         shift = shift if integration.largest > MIN_SHOWN_SHIFT else "does not move the estimates"
-        lines.append(f"steps of at most {integration.dt:.3g} s, whose error {shift}")
+        adaptive = integration.dt is None
+        steps = f"steps with rtol = {integration.rtol:.3g}" if adaptive else f"steps of at most {integration.dt:.3g} s"
+        lines.append(f"{steps}, whose error {shift}")
         return "\n".join([*lines, *self.doubts])
 
     def as_dict(self) -> dict[str, Any]:
@@ -190,6 +195,7 @@ class Fit(eqx.Module):
             "converged": self.converged,
             "integration": {
                 "dt": self.integration.dt,
+                "rtol": self.integration.rtol,
                 "error": number_or_none(self.integration.error),
                 "shift": [number_or_none(x) for x in self.integration.shift],
                 "largest": number_or_none(self.integration.largest),

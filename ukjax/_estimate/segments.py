@@ -16,17 +16,19 @@ from .._kernel import per_member
 from .._motion.integrate.event_driven import contact_loop
 from .._motion.integrate.fixed_step import fixed_step_loop
 from .._motion.problem import InitialState
+from .._motion.simulate import simulate
 from .._motion.stepper.contact_setting import compiled
 from .._motion.stepper.drift_correction import MethodPerLevel, same_at_every_level
 from .._motion.stepper.explicit import RungeKutta
 from .._motion.stepper.scaling import scale_of
-from .._motion.stepper.tableau import RUNGE_KUTTA4
+from .._motion.stepper.tableau import RUNGE_KUTTA4, Tableau, order_of, tableau_of
 from .._parameters import Observed, Parameters, with_array
 from .._run.compile import jit, jit_unoptimised
 from .._solve import AbstractMethod
 from .._system import AbstractSystem, mass_of
 from .._with_states import equations_of
 from .experiment import Experiment
+from .integration import TOLERANCE_FACTOR
 
 MAX_BATCH = 4096
 """Largest number of motions times derivatives in a batch; its data fit into a core's caches."""
@@ -68,13 +70,22 @@ class Predicted(NamedTuple):
 
 
 class Prediction(eqx.Module):
-    """The functions that predict outputs from parameters x and a start z. The fields are explained in ``fit``."""
+    """The functions that predict outputs from parameters x and a start z. The fields are explained in ``fit``.
+
+    ``rtol`` is None for fixed steps. ``dt`` is the length of fixed steps of a solver that is not an explicit
+    Runge–Kutta method.
+    """
 
     observed: Observed
     parameters: Parameters
     state: Callable
     method: AbstractMethod
-    projection: bool = eqx.field(static=True)
+    drift: str = eqx.field(static=True)
+    solver: Any
+    dt: Any
+    rtol: Any
+    atol: Any
+    max_steps: int = eqx.field(static=True)
 
     def outputs_with(
         self,
@@ -83,21 +94,61 @@ class Prediction(eqx.Module):
         z: Array,
         ts: Array,
         step_counts: Array,
+        step_factor: Array,
         setting: dict[str, Array],
     ) -> tuple[Any, Bool[Array, ""]]:
-        """(outputs, first state, last state) of one segment, and whether another method is needed."""
+        """(outputs, first state, last state) of one segment, and whether another method is needed.
+
+        ``step_counts`` are the numbers of steps of a Runge–Kutta method between the samples. The steps of other
+        solvers, and those of a tolerance, are scaled by ``step_factor``.
+        """
         observed = self.observed_with(x, setting)
         q0, v0, needs_fallback = self.state(observed.model, z, ts[0], method)
         model = equations_of(observed.model)
-        initial = InitialState(q0, v0, scale_of(model, ts[0], q0, v0, ts[-1] - ts[0], driven=False))
-        if isinstance(model, AbstractSystem) and model.nonsmooth:
-            q, v, beyond = contact_loop(model, initial, ts, step_counts, method, RUNGE_KUTTA4)
+        if self.fixed_tableau is None:
+            q, v, beyond = self._simulated(method, model, q0, v0, ts, step_factor)
+        elif isinstance(model, AbstractSystem) and model.nonsmooth:
+            initial = InitialState(q0, v0, scale_of(model, ts[0], q0, v0, ts[-1] - ts[0], driven=False))
+            q, v, beyond = contact_loop(model, initial, ts, step_counts, method, self.fixed_tableau)
         else:
-            options = None, method, RungeKutta(RUNGE_KUTTA4), self.projection
+            initial = InitialState(q0, v0, scale_of(model, ts[0], q0, v0, ts[-1] - ts[0], driven=False))
+            options = None, method, RungeKutta(self.fixed_tableau), self.drift == "projection"
             q, v, _, flags = fixed_step_loop(lambda _: model, initial, ts, step_counts, *options)
             beyond = flags.beyond
         outputs = jax.lax.map(lambda sample: vector("observe", observed.observe, *sample), (ts, q, v))
         return (outputs, jnp.concatenate([q[0], v[0]]), jnp.concatenate([q[-1], v[-1]])), needs_fallback | beyond
+
+    def _simulated(self, method, model, q0, v0, ts, step_factor):
+        """The samples by ``simulate``: q, v, and that no other method is needed."""
+        motion = simulate(
+            model,
+            q0,
+            v0,
+            ts,
+            drift=self.drift,
+            dt=None if self.dt is None else self.dt * step_factor,
+            rtol=None if self.rtol is None else self.rtol * step_factor ** np.log2(TOLERANCE_FACTOR),
+            atol=None if self.atol is None else self.atol * step_factor ** np.log2(TOLERANCE_FACTOR),
+            method=method,
+            solver=self.solver,
+            max_steps=self.max_steps,
+            throw=False,
+        )
+        return motion.q, motion.v, jnp.zeros((), bool)
+
+    @property
+    def fixed_tableau(self) -> Tableau | None:
+        """The Butcher tableau of an explicit Runge–Kutta method with fixed steps, None for other steps."""
+        if self.rtol is not None:
+            return None
+        return RUNGE_KUTTA4 if self.solver is None else tableau_of(self.solver)
+
+    @property
+    def reduction(self) -> float:
+        """The factor by which the integration error decreases with half the steps, or the smaller tolerance."""
+        if self.rtol is not None:
+            return TOLERANCE_FACTOR
+        return 2.0 ** (RUNGE_KUTTA4.order if self.solver is None else order_of(self.solver))
 
     def observed_with(self, x: Array, setting: dict[str, Array]) -> Observed:
         """The model and its outputs with the parameters x and the setting of an experiment."""
@@ -109,6 +160,8 @@ class Prediction(eqx.Module):
     def compiled(self, function: Callable, z: Array, t: Array) -> Callable:
         """``function`` of one segment as a kernel, or by XLA if there are many contact rows."""
         model = self.observed.model
+        if self.fixed_tableau is None:
+            return function  # ``simulate`` compiles its own kernels
         if not isinstance(model, AbstractSystem) or not model.nonsmooth:
             return per_member(function)
         q, v, _ = jax.eval_shape(lambda z, t: self.state(model, z, t, self.method), z, t)
@@ -146,7 +199,7 @@ def predict(
     """Outputs and derivatives of every segment. Segments with equal numbers of samples and steps form a batch.
 
     ``counts`` are the numbers of steps between the samples of each experiment. They are doubled ``halvings`` times, and
-    once more if ``finer``; the same compiled program is used for both.
+    once more if ``finer``; the same compiled program is used for both. Other steps are refined likewise.
     """
     derivatives = x.size + (starts.shape[1] if by_starts else 0)
     groups: dict[Any, list[int]] = {}
@@ -168,7 +221,9 @@ def predict(
             step_counts = np.stack([steps[i] for i in padded]) * (1 + finer)
             settings = [experiments[segments[i].experiment].setting for i in padded]
             setting = {name: np.stack([s[name] for s in settings]) for name in settings[0]}
-            values, slopes = _predict_with_fallback(prediction, x, starts[padded], ts, step_counts, setting, by_starts)
+            factor = np.full(len(padded), 0.5 ** (halvings + finer))
+            inputs = starts[padded], ts, step_counts, factor, setting
+            values, slopes = _predict_with_fallback(prediction, x, inputs, by_starts)
             for j, i in enumerate(batch):
                 predictions[i] = Predicted(*(value[j] for value in values), *(slope[j] for slope in slopes))
     return predictions
@@ -178,19 +233,21 @@ def _times(experiments, segment):
     return experiments[segment.experiment].t[segment.first : segment.last + 1]
 
 
-def _predict_with_fallback(prediction, x, z, ts, step_counts, setting, by_starts):
+def _predict_with_fallback(prediction, x, batch, by_starts):
     """Simulate with the fast-path solver, and again with the requested one where that fails.
 
     The result is NaN if a search tries parameters for which the mass matrix is invalid.
     """
-    x, batch = jnp.asarray(x), (z, ts, step_counts, setting)
+    x, (z, ts, _, _, setting) = jnp.asarray(x), batch
 
     def predict_with(method, rows):
         inputs = jax.tree.map(lambda y: jnp.asarray(y[rows]), batch)
         results, failed = _in_parallel(method, prediction, by_starts, x, *inputs)
         return jax.tree.map(np.array, results), np.asarray(failed)
 
-    fast, all_rows = prediction.method.fast_path(), np.arange(len(z))
+    # ``simulate`` has its own fallback.
+    fast = None if prediction.fixed_tableau is None else prediction.method.fast_path()
+    all_rows = np.arange(len(z))
     if fast is None:
         return predict_with(prediction.method, all_rows)[0]
     results, failed = predict_with(same_at_every_level(fast), all_rows)
@@ -219,20 +276,20 @@ def _mass_matrices(prediction, x, z, t, setting):
 
 
 @jit
-def _in_parallel(method, prediction, by_starts, x, z, ts, step_counts, setting):
+def _in_parallel(method, prediction, by_starts, x, z, ts, step_counts, step_factor, setting):
     """Simulate a batch of segments with derivatives: ((values, derivatives), failed)."""
     predicted = prediction.compiled(partial(prediction.outputs_with, method), z[0], ts[0, 0])
 
-    def one_segment(z, ts, step_counts, setting):
+    def one_segment(z, ts, step_counts, step_factor, setting):
         def evaluate(variables):
             x_i, z_i = (variables[: x.size], variables[x.size :]) if by_starts else (variables, z)
-            results, failed = predicted(x_i, z_i, ts, step_counts, setting)
+            results, failed = predicted(x_i, z_i, ts, step_counts, step_factor, setting)
             return results, (results, failed)
 
         slopes, (values, failed) = jax.jacfwd(evaluate, has_aux=True)(jnp.concatenate([x, z]) if by_starts else x)
         return (values, slopes), failed
 
-    inputs = z, ts, step_counts, setting
+    inputs = z, ts, step_counts, step_factor, setting
     if len(z) > 1:
         return jax.vmap(one_segment)(*inputs)
     results = one_segment(*jax.tree.map(lambda leaf: leaf[0], inputs))  # a single system is factorised by LAPACK

@@ -32,15 +32,16 @@ from .._contact.history import mode_of
 from .._errors import InputError, SimulationError
 from .._functions import two_arrays
 from .._kernel import without_unused
+from .._motion.integration import Integration
 from .._motion.result import NEEDS_FALLBACK
-from .._motion.simulate import simulate
-from .._motion.stepper.tableau import check_solver
+from .._motion.simulate import DEFAULT_MAX_STEPS, DRIFT_CORRECTIONS, check_steps, simulate
+from .._motion.stepper.tableau import tableau_of
 from .._motion.trajectory.observation import observe_by
 from .._motion.trajectory.trajectory import Trajectory
 from .._parameters import Parameters, check_settings, with_array
 from .._precision import Numbers
 from .._run.compile import jit_unoptimised
-from .._solve import choose
+from .._solve import AbstractMethod, choose
 from .._system import AbstractSystem, kinematic_map_of, nonsmooth_of
 from .._with_states import equations_of
 from .following import following_cost
@@ -67,15 +68,19 @@ def tune(
     v0: Numbers,
     ts: Numbers,
     *,
-    dt: float | None = None,
     cost: Callable[[Trajectory], Array] | None = None,
     effort: float = 0.0,
     settings: Mapping[str, Numbers] | None = None,
     held_out: tuple[Numbers, Numbers] | None = None,
     start_of: Callable[[Any, Array, Array], tuple[Array, Array]] | None = None,
     bounds: Mapping[str, Any] | None = None,
-    drift: str = "none",
+    dt: Numbers | None = None,
+    rtol: Numbers | None = None,
+    atol: Numbers | None = None,
     solver: Any = None,
+    method: str | AbstractMethod = "orthogonal",
+    drift: str = "none",
+    max_steps: int = DEFAULT_MAX_STEPS,
     most_evaluations: int = 60,
     progress: bool = False,
 ) -> Tuned:
@@ -91,9 +96,6 @@ def tune(
         Initial coordinates and velocities.
     ts : array_like, shape (samples,)
         Times of the samples [s].
-    dt : float, optional
-        Longest time step [s]. Default: the step begins at a quarter of the distance of the samples. It is shortened,
-        and the search is resumed, until half the step changes the tuned cost by less than 2 %.
     cost : callable, optional
         ``cost(motion) -> float`` for the ``Trajectory`` of one start, such as
         ``lambda motion: jnp.mean(motion.q[:, 0] ** 2)``. Default: ``following_cost(effort)``.
@@ -109,11 +111,20 @@ def tune(
         closes loops whose links change.
     bounds : dict, optional
         As in ``fit``. Default: a positive parameter stays positive.
+    dt : float, optional
+        Longest time step [s]. Default: the step begins at a quarter of the distance of the samples. It is shortened,
+        and the search is resumed, until half the step changes the tuned cost by less than 2 %.
+    rtol, atol : float, optional
+        Tolerances of adaptive steps, as in ``simulate``. Default: fixed steps.
+    solver : optional
+        As in ``simulate``. Default: the Runge–Kutta method of order 4 for fixed steps, ``Dopri8`` for adaptive steps.
+    method : str or AbstractMethod, optional
+        Solver for the accelerations, as in ``simulate``.
     drift : {"none", "projection"}, optional
         As in ``simulate``. Default: "none", since the tuned parameters are often those that remove drift. Systems with
         contacts need "projection"; derivatives contain those of the impacts and their instants.
-    solver : optional
-        As in ``simulate``; an explicit Runge–Kutta method. Default: order 4.
+    max_steps : int, optional
+        Largest number of adaptive steps of each motion.
     most_evaluations : int, optional
         Largest number of evaluations of the cost. Default: 60.
     progress : bool, optional
@@ -141,14 +152,13 @@ def tune(
     -----
     The search is SciPy's quasi-Newton method L-BFGS-B with exact derivatives in forward mode, which suits a few
     parameters. ``Tuned.dt`` and ``Tuned.cost_error`` report the time step and its effect. The effect of a given ``dt``
-    is not checked, since another step has to be compiled again.
+    or tolerance is not checked, since another step has to be compiled again.
     """
     check_function("model", model, "t, q, v")
     parameters = Parameters.of(model, free, bounds)
     as_number("effort", effort, least=0, below=float("inf"))
     cost = _cost_of(model, cost, effort)
-    check_word("drift", drift, ("none", "projection"))
-    check_solver(solver)
+    check_word("drift", drift, DRIFT_CORRECTIONS)
     most_evaluations = as_integer("most_evaluations", most_evaluations, 1)
     check_flag("progress", progress)
     if start_of is not None:
@@ -163,33 +173,41 @@ def tune(
         check_step(dt, ts)
     held_out_starts = None if held_out is None else _held_out(model, held_out, starts)
     _check_settings(model, settings, len(starts[0]), held_out)
-    if solver is None:
+    adaptive = dt is None and not (rtol is None and atol is None)
+    steps_given = adaptive or dt is not None
+    how = Integration(rtol=rtol, atol=atol, solver=solver, drift=drift, max_steps=as_integer("max_steps", max_steps, 1))
+    if adaptive:
+        step = None
+    else:
         from .._motion.stepper.runge_kutta4 import RungeKutta4
 
-        solver = RungeKutta4()
+        step = float(np.median(np.diff(ts))) / 4 if dt is None else float(dt)
+        how = replace(how, solver=RungeKutta4() if solver is None else solver)
 
-    method, guess = choose("orthogonal"), np.zeros(len(parameters.names))
-    step = float(np.median(np.diff(ts))) / 4 if dt is None else float(dt)
+    check_steps(model, solver, drift, step)
+    # ``simulate`` has its own fallback with other steps.
+    fast = None if adaptive or tableau_of(solver) is None else choose(method).fast_path()
+    method, guess = choose(method), np.zeros(len(parameters.names))
     best_x, evaluations, cost_error = guess, 0, None
     for last_round in (False,) * (MAX_ROUNDS - 1) + (True,):
         cost_with = lambda dt: _cost_of_motion(
-            parameters, cost, start_of, partial(simulate, ts=ts, dt=dt, drift=drift, solver=solver)
+            parameters, cost, start_of, partial(simulate, ts=ts, **replace(how, dt=dt))
         )
-        evaluate = _compiled(cost_with(step), method)
-        cost_at = _Objective(evaluate, _observed(parameters, method), model, starts, settings)
+        evaluate = _compiled(cost_with(step), method, fast)
+        cost_at = _Objective(evaluate, _observed(parameters, method, fast), model, starts, settings)
         values, _, before = cost_at(guess)
-        if dt is None and not last_round and not np.all(np.isfinite(values)):
+        if not (steps_given or last_round or np.all(np.isfinite(values))):
             step /= 4
             continue
-        _check_costs(values, float(ts[-1]))
+        _check_costs(values, before)
         first = float(np.mean(values))
         size = first if first > 0 else 1.0
         evaluations_left = max(1, most_evaluations - evaluations)
         solution, used = _minimise(cost_at, parameters, size, evaluations_left, progress, best_x)
         best_x, evaluations = solution.x, evaluations + used
-        if dt is not None:
+        if steps_given:
             break
-        finer_costs = _cost_only(cost_with(step / 2), method)(model, jnp.asarray(solution.x), starts, settings)
+        finer_costs = _cost_only(cost_with(step / 2), method, fast)(model, jnp.asarray(solution.x), starts, settings)
         cost_error = float(np.mean(np.asarray(finer_costs))) - float(solution.fun) * size
         error_ratio = abs(cost_error) / (COST_TOLERANCE * abs(float(solution.fun)) * size + FIRST_COST_TOLERANCE * size)
         if error_ratio <= 1:
@@ -268,19 +286,19 @@ def _cost_of_motion(parameters, cost, start_of, motion_from):
     return cost_of_motion
 
 
-def _compiled(cost_of_motion, method):
+def _compiled(cost_of_motion, method, fast):
     """The function (model, x, starts, settings) -> (costs, their derivatives with respect to x, motions)."""
 
     @eqx.filter_jit
     def evaluate(method, model, x, starts, settings):
-        # A cost uses few of the quantities at the samples. A loop over impacts must be traced with the direction of
-        # jacfwd, since its program for reverse mode has no derivative in forward mode.
-        has_impacts = bool(nonsmooth_of(model))
-        cost_at = cost_of_motion if has_impacts else without_unused(cost_of_motion)
+        # A cost uses few of the quantities at the samples. A loop over impacts or adaptive steps must be traced with
+        # the direction of jacfwd, since its program for reverse mode has no derivative in forward mode.
+        by_direction = fast is None or bool(nonsmooth_of(model))
+        cost_at = cost_of_motion if by_direction else without_unused(cost_of_motion)
 
         def member(start, setting):
             cost_of_x = lambda x: cost_at(x, model, start, setting, method)
-            if x.size > 1 or has_impacts:
+            if x.size > 1 or by_direction:
                 slope, (value, motion, needs_fallback) = jax.jacfwd(cost_of_x, has_aux=True)(x)
             else:  # jacfwd would add a batch of one direction, for which JAX traces all loops again
                 _, slope, (value, motion, needs_fallback) = jax.jvp(cost_of_x, (x,), (jnp.ones_like(x),), has_aux=True)
@@ -292,10 +310,10 @@ def _compiled(cost_of_motion, method):
         result = member(*jax.tree.map(lambda leaf: leaf[0], (starts, settings)))
         return jax.tree.map(lambda leaf: leaf[None], result)
 
-    return _with_fallback(evaluate, method)
+    return _with_fallback(evaluate, method, fast)
 
 
-def _cost_only(cost_of_motion, method):
+def _cost_only(cost_of_motion, method, fast):
     """The function (model, x, starts, settings) -> costs, compiled for a single evaluation."""
 
     @jit_unoptimised
@@ -306,10 +324,10 @@ def _cost_only(cost_of_motion, method):
 
         return jax.vmap(member)(starts, settings)
 
-    return _with_fallback(evaluate, method)
+    return _with_fallback(evaluate, method, fast)
 
 
-def _observed(parameters, method):
+def _observed(parameters, method, fast):
     """The function (model, x, settings, motions) -> quantities at the samples of every motion."""
 
     @eqx.filter_jit
@@ -320,7 +338,7 @@ def _observed(parameters, method):
 
         return jax.vmap(member)(settings, motions.t, motions.q, motions.v, motions.contacts, motions.held)
 
-    return _with_fallback(evaluate, method)
+    return _with_fallback(evaluate, method, fast)
 
 
 def _with_numbers(parameters, model, x, setting):
@@ -331,11 +349,10 @@ def _with_numbers(parameters, model, x, setting):
     return changed
 
 
-def _with_fallback(evaluate, method):
-    """``evaluate`` with the fast-path solver if there is one, and again with ``method`` if that needs a fallback."""
+def _with_fallback(evaluate, method, fast):
+    """``evaluate`` with the method ``fast`` if there is one, and again with ``method`` if that needs a fallback."""
 
     def with_fallback(*arguments):
-        fast = method.fast_path()
         if fast is not None:
             result, needs_fallback = evaluate(fast, *arguments)
             if not np.any(np.asarray(needs_fallback)):
@@ -424,14 +441,16 @@ def _check_settings(model, settings, starts, held_out):
         raise InputError("held_out starts have no settings of their own: evaluate them apart, or leave settings out")
 
 
-def _check_costs(values, end):
+def _check_costs(values, motions):
     """Raise ``SimulationError`` unless every start has a finite cost at the first guess."""
-    if not np.all(np.isfinite(values)):
-        start = int(np.argmin(np.isfinite(values)))
-        raise SimulationError(
-            f"start {start} has no finite cost at the first guess: its motion does not reach t = {end:g} s; take a "
-            "smaller dt, a shorter time, or gains that are nearer"
-        )
+    if np.all(np.isfinite(values)):
+        return
+    start = int(np.argmin(np.isfinite(values)))
+    t, reason = np.asarray(motions.last[0])[start], motions.reason[start]
+    raise SimulationError(
+        f"start {start} has no finite cost at the first guess: its motion {reason}, at t = {t:g} s; take a smaller dt "
+        "or rtol, a shorter time, or gains that are nearer"
+    )
 
 
 def _warn_of_steps(cost, error, dt):

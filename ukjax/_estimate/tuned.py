@@ -24,10 +24,10 @@ class Tuned(eqx.Module):
         The parameters before and after, in their own units.
     first, cost : float
         Mean cost before and after.
-    dt : float
-        Longest time step [s].
+    dt : float or None
+        Longest time step [s]; None for adaptive steps.
     cost_error : float or None
-        Change of ``cost`` with half the time step; None if ``dt`` was an argument of ``tune``.
+        Change of ``cost`` with half the time step; None if ``dt`` or a tolerance was an argument of ``tune``.
     first_held_out, held_out : float or None
         Mean cost of the held-out starts before and after; None without such starts.
     evaluations : int
@@ -44,7 +44,7 @@ class Tuned(eqx.Module):
     values: Float[np.ndarray, " p"]
     first: float
     cost: float
-    dt: float
+    dt: float | None
     cost_error: float | None
     first_held_out: float | None
     held_out: float | None

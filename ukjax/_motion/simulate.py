@@ -50,14 +50,15 @@ from .integrate.fixed_step import step_counts
 from .integrate.named import batch_integrator, integrator
 from .integrate.schedule import schedule_of
 from .integrate.switches import at_samples, check_switches, stops_of
+from .integration import Integration
 from .plan import choose as choose_plan
 from .problem import InitialState, Problem, Solution, StepCounts
 from .stepper.base import AbstractStepper
 from .stepper.error_control import DEFAULT_RTOL
 from .stepper.limits import is_kernel
 from .stepper.scaling import scales
-from .stepper.tableau import DOPRI8, Tableau, check_solver
-from .trajectory.continuation import IntegrationOptions, Provenance, as_recorded
+from .stepper.tableau import check_solver, tableau_of
+from .trajectory.continuation import Continuation, Provenance, as_recorded
 from .trajectory.trajectory import Trajectory
 
 DEFAULT_MAX_STEPS = 1_000_000
@@ -306,13 +307,17 @@ def simulate(
             held=solution.held,
             events=solution.events,
             provenance=Provenance.of(
-                IntegrationOptions(
-                    rtol=as_recorded(DEFAULT_RTOL[str(q0.dtype)] if rtol is None else rtol),
-                    atol=as_recorded(atol),
-                    dt=as_recorded(dt),
+                Continuation(
+                    Integration(
+                        dt=as_recorded(dt),
+                        rtol=as_recorded(DEFAULT_RTOL[str(q0.dtype)] if rtol is None else rtol),
+                        atol=as_recorded(atol),
+                        solver=problem.solver,
+                        method=method,
+                        drift=arguments.drift,
+                        max_steps=max_steps,
+                    ),
                     switches=as_recorded(switches),
-                    drift=arguments.drift,
-                    solver=problem.solver,
                     throw=throw,
                     simulate=simulate,
                 ),
@@ -384,7 +389,9 @@ class Arguments(NamedTuple):
         _check_names(model, q0)
         drift = _check_drift(drift, model)
         events = as_events(event)
-        _check_solver(model, solver, adjoint, events, drift, dt)
+        check_steps(model, solver, drift, dt)
+        if not isinstance(solver, MoreauJean):
+            _check_adjoint(adjoint, events, drift)
         max_steps = as_integer("max_steps", max_steps, 1)
         if dt is not None:
             max_steps = _check_steps(max_steps, _as_typed(dt, length), times, bool(events))
@@ -424,7 +431,7 @@ class Arguments(NamedTuple):
         reasons = {
             "adjoint": self.adjoint is not None,
             "progress": self.progress,
-            "a solver that is neither an explicit Runge-Kutta method nor MoreauJean": _tableau(self.solver) is None
+            "a solver that is neither an explicit Runge-Kutta method nor MoreauJean": tableau_of(self.solver) is None
             and not isinstance(self.solver, MoreauJean),
         }
         for reason, holds in reasons.items():
@@ -446,7 +453,7 @@ class Arguments(NamedTuple):
 
     def problem(self, model: Any, q0: Array, ts: Array, rtol: Any, atol: Any, method: Any) -> Problem:
         """The ``Problem`` for integrators; model, q0 and ts are results of ``canonicalise``."""
-        rtol, atol = _tolerances(rtol, atol, q0, kinematic_map_of(model))
+        rtol, atol = tolerances(rtol, atol, q0, kinematic_map_of(model))
         events = hoist_tracers(self.events)
         event = events[0] if is_plain(events) and not nonsmooth_of(model) and self.sampling is None else None
         events = events if event is None else ()
@@ -462,7 +469,7 @@ class Arguments(NamedTuple):
             adjoint=self.adjoint,
             event=event,
             events=events,
-            tableau=_tableau(self.solver),
+            tableau=tableau_of(self.solver),
             projection=self.drift == "projection",
             max_steps=self.max_steps,
             progress=self.progress,
@@ -517,20 +524,13 @@ def _as_typed(dt, length):
     return dt if length is None or type(dt) in (int, float) else length
 
 
-def _tableau(solver):
-    if solver is None:
-        return DOPRI8
-    import diffrax as dfx
-
-    return Tableau.of(solver) if isinstance(solver, dfx.AbstractERK) else None
-
-
 def is_plain(events: tuple[Event, ...]) -> bool:
     """Whether the only event is one that ends the motion."""
     return len(events) == 1 and events[0].is_end
 
 
-def _check_solver(model, solver, adjoint, events, drift, dt):
+def check_steps(model: Any, solver: Any, drift: str, dt: Any) -> None:
+    """Raise ``InputError`` for a solver that the model, the drift correction, or steps without ``dt`` do not allow."""
     if isinstance(solver, MoreauJean):
         if dt is None:
             raise InputError("solver=MoreauJean() needs dt, the length of its steps [s]")
@@ -544,21 +544,24 @@ def _check_solver(model, solver, adjoint, events, drift, dt):
         solver.check(model, drift)
     else:
         check_solver(solver)
-    if adjoint is not None:
-        import diffrax as dfx
-
-        if not isinstance(adjoint, dfx.AbstractAdjoint):
-            raise InputError(f"adjoint must be one of diffrax, such as diffrax.DirectAdjoint(), got {repr_of(adjoint)}")
-    backwards = adjoint is not None and type(adjoint).__name__ == "BacksolveAdjoint"
-    if backwards and (drift == "projection" or events):
-        raise InputError(
-            "adjoint=BacksolveAdjoint() runs the motion backwards, which projected steps and events do not allow: use "
-            "drift='none' without an event, or use the default RecursiveCheckpointAdjoint, whose gradients are exact"
-        )
     if dt is None and solver is not None and not _estimates_error(solver):
         raise InputError(
             f"{type(solver).__name__} does not estimate its error, so that it cannot choose its steps: give dt, the "
             "length of fixed ones [s]"
+        )
+
+
+def _check_adjoint(adjoint, events, drift):
+    if adjoint is None:
+        return
+    import diffrax as dfx
+
+    if not isinstance(adjoint, dfx.AbstractAdjoint):
+        raise InputError(f"adjoint must be one of diffrax, such as diffrax.DirectAdjoint(), got {repr_of(adjoint)}")
+    if type(adjoint).__name__ == "BacksolveAdjoint" and (drift == "projection" or events):
+        raise InputError(
+            "adjoint=BacksolveAdjoint() runs the motion backwards, which projected steps and events do not allow: use "
+            "drift='none' without an event, or use the default RecursiveCheckpointAdjoint, whose gradients are exact"
         )
 
 
@@ -575,7 +578,10 @@ def _check_names(model, q0):
         raise InputError(f"the model has {len(coordinates)} coordinates ({names}), but q0 has shape {q0.shape}")
 
 
-def _tolerances(rtol, atol, q0, kinematic_map):
+def tolerances(
+    rtol: Numbers | None, atol: Numbers | None, q0: Any, kinematic_map: KinematicMap | None
+) -> tuple[Numbers, Numbers | None]:
+    """The tolerances rtol and atol in the type of ``q0``, or raise ``InputError``."""
     default = DEFAULT_RTOL[str(q0.dtype)]
     rtol = default if rtol is None else check_number("rtol", rtol, least=0, below=1)
     if atol is None:

@@ -96,7 +96,9 @@ class Rattle(AbstractStepper):
                 "solver=Rattle() needs a ukjax.System: a function that returns Terms has no constraints φ = 0"
             )
         if drift != "projection":
-            raise InputError(f"solver=Rattle() satisfies the constraints in each step: leave drift out, got {drift!r}")
+            raise InputError(
+                f"solver=Rattle() satisfies the constraints in each step: use drift='projection', got {drift!r}"
+            )
         refuse_states("solver=Rattle()", model)
         if model.control is not None and model.control.projected:
             raise InputError("solver=Rattle() is not available for a system whose control enforces a task")

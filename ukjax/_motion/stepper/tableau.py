@@ -57,6 +57,20 @@ class Tableau:
 _tableaux = LRUCache(64)
 
 
+def tableau_of(solver: Any) -> Tableau | None:
+    """The tableau of a solver, the default for None; None if it is not an explicit Runge–Kutta method of diffrax."""
+    if solver is None:
+        return DOPRI8
+    import diffrax as dfx  # slow import; a user with such a solver has imported it already
+
+    return Tableau.of(solver) if isinstance(solver, dfx.AbstractERK) else None
+
+
+def order_of(solver: Any) -> int:
+    """The order of a solver of diffrax."""
+    return int(solver.order(None))
+
+
 def check_solver(solver: Any, explicit: bool = False) -> None:
     """Raise ``InputError`` unless ``solver`` is None or a diffrax solver, an ``explicit`` Runge–Kutta method if that is
     set.

@@ -1,8 +1,8 @@
-"""Integration options that are stored with a trajectory, to evaluate it between its samples."""
+"""How a trajectory was integrated, stored with it, to evaluate it between its samples."""
 
 import zlib
 from collections.abc import Callable
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import lru_cache
 from typing import Any
 
@@ -17,36 +17,27 @@ from ..._jaxpr.tracing import is_concrete, is_tracing
 from ..._outside import holds_tracers
 from ..._precision import Numbers
 from ..._solve import AbstractMethod
+from ..integration import Integration
 
 
 @dataclass(frozen=True, eq=False)
-class IntegrationOptions:
-    """The options with which ``simulate`` integrated a motion.
+class Continuation:
+    """How ``simulate`` integrated a motion, to integrate parts of it again.
 
     Parameters
     ----------
-    rtol, atol
-        Tolerances per step.
-    dt
-        Step size [s], None for adaptive steps.
+    integration
+        The options of the integration, with concrete numbers as NumPy arrays.
     switches
         Times [s] at which the model is discontinuous.
-    drift
-        Drift correction.
-    solver
-        diffrax solver, None for the default.
     throw
         Whether failures raise an error.
     simulate
         The function ``ukjax.simulate``: the module that defines it imports this one.
     """
 
-    rtol: Float[Array | np.ndarray, ""]
-    atol: Float[Array | np.ndarray, "..."] | None
-    dt: Float[Array | np.ndarray, ""] | None
+    integration: Integration
     switches: Float[Array | np.ndarray, " k"] | None
-    drift: str
-    solver: Any
     throw: bool
     simulate: Callable
 
@@ -72,17 +63,14 @@ class IntegrationOptions:
             part = q[..., k : k + 1, :], v[..., k : k + 1, :]
             after_sample = inside[inside > t[k]]
             if after_sample.size:
+                dt = self.integration.dt
+                dt = None if dt is None else jnp.minimum(dt, after_sample[-1] - t[k])
                 motion = self.simulate(
                     model,
                     q[..., k, :],
                     v[..., k, :],
                     np.append(t[k], after_sample).astype(t.dtype),
-                    drift=self.drift,
-                    dt=None if self.dt is None else jnp.minimum(self.dt, after_sample[-1] - t[k]),
-                    rtol=self.rtol,
-                    atol=self.atol,
-                    method=method,
-                    solver=self.solver,
+                    **replace(self.integration, method=method, dt=dt, max_steps=None),
                     switches=self.switches,
                     throw=self.throw,
                 )
@@ -108,7 +96,10 @@ def as_recorded(x: Any) -> Any:
 
 
 def _numbers(options):
-    return options.rtol, options.atol, options.dt, options.switches
+    """All numbers among the options."""
+    how = options.integration
+    method_numbers = jax.tree.leaves(how.method) if isinstance(how.method, AbstractMethod) else []
+    return [x for x in (how.rtol, how.atol, how.dt, options.switches) if x is not None] + method_numbers
 
 
 def _checksum(options):
@@ -116,11 +107,13 @@ def _checksum(options):
     numbers = _numbers(options)
     if not is_concrete(numbers):
         return 0
-    solver = options.solver
+    how = options.integration
+    solver = how.solver
     if is_dataclass(solver) and not fields(solver):
         solver = type(solver)  # the representation of the object takes long
-    text = repr((options.drift, solver, options.throw, *(None if x is None else x.tolist() for x in numbers)))
-    return zlib.crc32(text.encode()) >> 1
+    names = [name for name in how if name != "method"]
+    values = how.drift, how.max_steps, solver, options.throw, *(np.asarray(x).tolist() for x in numbers)
+    return zlib.crc32(repr((names, values)).encode()) >> 1
 
 
 @lru_cache(maxsize=64)
@@ -150,17 +143,17 @@ class Provenance:
         Checksum of the options, with the batch axes of the motion.
     """
 
-    def __init__(self, options: IntegrationOptions | None, outside: Any, batch_axes: int, key: Any):
+    def __init__(self, options: Continuation | None, outside: Any, batch_axes: int, key: Any):
         self._options, self.outside, self.batch_axes, self.key = options, outside, batch_axes, key
 
     @classmethod
-    def of(cls, options: IntegrationOptions, outside: Any, batch: tuple[int, ...]) -> "Provenance":
+    def of(cls, options: Continuation, outside: Any, batch: tuple[int, ...]) -> "Provenance":
         """That of a motion, or of a batch of them with one model."""
         make_key = _key.__wrapped__ if is_tracing() else _key
         return cls(options, outside, len(batch), make_key(_checksum(options), batch))
 
     @property
-    def options(self) -> IntegrationOptions | None:
+    def options(self) -> Continuation | None:
         """The options, None if they are unknown."""
         if self._options is None or not is_concrete(self.key):
             return None

@@ -37,9 +37,10 @@ from ..._system import AbstractSystem
 from ..._with_states import equations_of
 from ..event import EventHistory
 from ..inputs import hint_if_batched_model
+from ..integration import Integration
 from ..plan import Plan
 from ..result import EVENT, FINISHED, in_words
-from .continuation import IntegrationOptions, Provenance, check_times_within
+from .continuation import Provenance, check_times_within
 from .files import SavedMotion, as_dataset, read_netcdf, read_npz, write_csv, write_netcdf, write_npz
 from .forces import ForceBalance, force_balance
 from .motors import MotorHistory, motors_of
@@ -216,13 +217,14 @@ class Trajectory(eqx.Module):
         return Trajectory._remembering(self, plan=plan)  # a bound method would flatten the model
 
     @property
-    def integration(self) -> IntegrationOptions | None:
-        """The options with which ``simulate`` integrated the motion.
+    def integration(self) -> Integration | None:
+        """How ``simulate`` integrated the motion: ``simulate(..., **motion.integration)`` does the same again.
 
         None if they are not known: for a motion from a file, for one that ``jax.lax.cond`` or ``jax.tree.map`` made of
         motions with different options, and if ``jit`` or ``vmap`` traced a number among them.
         """
-        return None if self.provenance is None else self.provenance.options
+        options = None if self.provenance is None else self.provenance.options
+        return None if options is None else options.integration
 
     def _check_numbers(self):
         computed_with = None if self.provenance is None else self.provenance.outside
@@ -357,13 +359,14 @@ class Trajectory(eqx.Module):
             raise InputError("motion(t) is not available with sampled control: give the times to ukjax.simulate, as ts")
         samples, q, v = self._distinct_samples()
         times = check_times_within(t, float(samples[0]), float(samples[-1]), samples.dtype)
-        if self.integration is None:
+        options = self.provenance.options
+        if options is None:
             raise InputError(
                 "motion(t) needs the options of ukjax.simulate, which are not known of this trajectory: jit or vmap "
                 "traced a number among them, or jax.lax.cond or jax.tree.map made it of motions with different "
                 "options. Give the times t to ukjax.simulate, as ts"
             )
-        q, v = self.integration.states(self.equations, self.method, samples, q, v, times)
+        q, v = options.states(self.equations, self.method, samples, q, v, times)
         at = jnp.broadcast_to(jnp.asarray(times), q.shape[:-1])
         return replace(self, t=at, q=q, v=v, observation=None)
 
