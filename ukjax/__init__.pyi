@@ -67,6 +67,7 @@ from ._estimate import following_cost as following_cost
 from ._estimate import missing_force as missing_force
 from ._estimate import regress as regress
 from ._estimate import tune as tune
+from ._integration import Integration as Integration
 from ._kernel import per_member as per_member
 from ._labels import Labels as Labels
 from ._mechanism import Actuator as Actuator
@@ -82,7 +83,6 @@ from ._motion.acceleration import acceleration as acceleration
 from ._motion.consistent.project import project as project
 from ._motion.event import Event as Event
 from ._motion.event import EventHistory as EventHistory
-from ._motion.integration import Integration as Integration
 from ._motion.plan import Plan as Plan
 from ._motion.simulate import simulate as simulate
 from ._motion.step import State as State

@@ -321,6 +321,7 @@ def test_shift_of_estimates_by_large_tolerance_is_reported():
 def test_fit_integrates_as_a_motion_was_integrated():
     guess, truth, record = ringing(5, 1.0)
     motion = uk.simulate(Spring(*truth), [1.0], [0.0], record.t, rtol=1e-7, solver=dfx.Dopri5())
+    assert motion.integration is not None
     found = uk.fit(guess, record, ("k", "c"), fit_starts=False, **motion.integration)
     short = uk.fit(guess, record, ("k", "c"), fit_starts=False, dt=0.001)
     assert np.all(np.abs(found.values - short.values) < 0.01 * short.errors)
@@ -337,7 +338,7 @@ def test_stiff_system_is_fitted_by_implicit_steps():
     record = uk.Experiment(ts, y, ([1.0], [0.0]))
     found = uk.fit(Spring(1.3 * k, c), record, "k", fit_starts=False, solver=uk.Radau())
     assert abs(found.values[0] - k) < 3 * found.errors[0] < 0.01 * k
-    assert found.integration.negligible and found.integration.dt > 100 / c
+    assert found.integration.negligible and found.integration.dt is not None and found.integration.dt > 100 / c
 
 
 @pytest.mark.parametrize(

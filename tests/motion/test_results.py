@@ -352,6 +352,7 @@ def test_record_is_a_mapping_of_the_given_options():
 def test_record_of_a_motion_repeats_it(how):
     start = OSCILLATOR, [1.0], [0.0], TS
     motion = uk.simulate(*start, **how)
+    assert motion.integration is not None
     again = uk.simulate(*start, **motion.integration)
     np.testing.assert_array_equal(again.q, motion.q)
     np.testing.assert_array_equal(again.steps, motion.steps)

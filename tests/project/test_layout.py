@@ -96,7 +96,7 @@ def test_families_of_modules_do_not_import_each_other(graph, family, others):
 ORDER = (
     ("_kernel",),
     ("_solve",),
-    ("_terms", "_equation"),
+    ("_terms", "_equation", "_integration"),
     ("_constraint", "_dynamics"),
     ("_control",),
     ("_system",),

@@ -31,8 +31,8 @@ from .._check import (
 from .._contact.history import mode_of
 from .._errors import InputError, SimulationError
 from .._functions import two_arrays
+from .._integration import Integration
 from .._kernel import without_unused
-from .._motion.integration import Integration
 from .._motion.result import NEEDS_FALLBACK
 from .._motion.simulate import DEFAULT_MAX_STEPS, DRIFT_CORRECTIONS, check_steps, simulate
 from .._motion.stepper.tableau import tableau_of
@@ -74,8 +74,8 @@ def tune(
     held_out: tuple[Numbers, Numbers] | None = None,
     start_of: Callable[[Any, Array, Array], tuple[Array, Array]] | None = None,
     bounds: Mapping[str, Any] | None = None,
-    dt: Numbers | None = None,
-    rtol: Numbers | None = None,
+    dt: float | None = None,
+    rtol: float | None = None,
     atol: Numbers | None = None,
     solver: Any = None,
     method: str | AbstractMethod = "orthogonal",
@@ -175,24 +175,22 @@ def tune(
     _check_settings(model, settings, len(starts[0]), held_out)
     adaptive = dt is None and not (rtol is None and atol is None)
     steps_given = adaptive or dt is not None
-    how = Integration(rtol=rtol, atol=atol, solver=solver, drift=drift, max_steps=as_integer("max_steps", max_steps, 1))
-    if adaptive:
-        step = None
-    else:
+    step = float(np.median(np.diff(ts))) / 4 if dt is None else float(dt)
+    check_steps(model, solver, drift, None if adaptive else step)
+    method, max_steps = choose(method), as_integer("max_steps", max_steps, 1)
+    # ``simulate`` has its own fallback for adaptive and implicit steps.
+    fast = None if adaptive or tableau_of(solver) is None else method.fast_path()
+    if solver is None and not adaptive:
         from .._motion.stepper.runge_kutta4 import RungeKutta4
 
-        step = float(np.median(np.diff(ts))) / 4 if dt is None else float(dt)
-        how = replace(how, solver=RungeKutta4() if solver is None else solver)
+        solver = RungeKutta4()
+    how = Integration(rtol=rtol, atol=atol, solver=solver, drift=drift, max_steps=max_steps)
 
-    check_steps(model, solver, drift, step)
-    # ``simulate`` has its own fallback with other steps.
-    fast = None if adaptive or tableau_of(solver) is None else choose(method).fast_path()
-    method, guess = choose(method), np.zeros(len(parameters.names))
+    guess = np.zeros(len(parameters.names))
+    motion_with = lambda dt: partial(simulate, ts=ts, **replace(how, dt=None if adaptive else dt))
+    cost_with = lambda dt: _cost_of_motion(parameters, cost, start_of, motion_with(dt))
     best_x, evaluations, cost_error = guess, 0, None
     for last_round in (False,) * (MAX_ROUNDS - 1) + (True,):
-        cost_with = lambda dt: _cost_of_motion(
-            parameters, cost, start_of, partial(simulate, ts=ts, **replace(how, dt=dt))
-        )
         evaluate = _compiled(cost_with(step), method, fast)
         cost_at = _Objective(evaluate, _observed(parameters, method, fast), model, starts, settings)
         values, _, before = cost_at(guess)
@@ -235,7 +233,7 @@ def tune(
         values=np.asarray(parameters.values(x)),
         first=first,
         cost=float(solution.fun) * size,
-        dt=step,
+        dt=None if adaptive else step,
         cost_error=cost_error,
         first_held_out=None if held_out_starts is None else float(np.mean(first_values)),
         held_out=None if held_out_starts is None else float(np.mean(values)),

@@ -28,6 +28,7 @@ from .._check import (
 from .._contact.moreau_jean import MoreauJean
 from .._control import Sampling
 from .._errors import InputError
+from .._integration import Integration
 from .._jaxpr.closures import hoist_tracers
 from .._jaxpr.tracing import is_concrete, without_derivatives
 from .._kinematic_map import KinematicMap
@@ -50,7 +51,6 @@ from .integrate.fixed_step import step_counts
 from .integrate.named import batch_integrator, integrator
 from .integrate.schedule import schedule_of
 from .integrate.switches import at_samples, check_switches, stops_of
-from .integration import Integration
 from .plan import choose as choose_plan
 from .problem import InitialState, Problem, Solution, StepCounts
 from .stepper.base import AbstractStepper
@@ -578,9 +578,7 @@ def _check_names(model, q0):
         raise InputError(f"the model has {len(coordinates)} coordinates ({names}), but q0 has shape {q0.shape}")
 
 
-def tolerances(
-    rtol: Numbers | None, atol: Numbers | None, q0: Any, kinematic_map: KinematicMap | None
-) -> tuple[Numbers, Numbers | None]:
+def tolerances(rtol: Any, atol: Any, q0: Any, kinematic_map: KinematicMap | None) -> tuple[Any, Any]:
     """The tolerances rtol and atol in the type of ``q0``, or raise ``InputError``."""
     default = DEFAULT_RTOL[str(q0.dtype)]
     rtol = default if rtol is None else check_number("rtol", rtol, least=0, below=1)

@@ -13,11 +13,11 @@ from jaxtyping import Array, Float
 
 from ..._check import as_array, check_finite
 from ..._errors import InputError, SimulationError
+from ..._integration import Integration
 from ..._jaxpr.tracing import is_concrete, is_tracing
 from ..._outside import holds_tracers
 from ..._precision import Numbers
 from ..._solve import AbstractMethod
-from ..integration import Integration
 
 
 @dataclass(frozen=True, eq=False)

@@ -19,6 +19,7 @@ from ..._contact.history import ContactHistory, mode_of
 from ..._errors import InputError
 from ..._extras import extra_package
 from ..._files import write_whole
+from ..._integration import Integration
 from ..._jaxpr.tracing import is_concrete
 from ..._labels import (
     Labels,
@@ -37,7 +38,6 @@ from ..._system import AbstractSystem
 from ..._with_states import equations_of
 from ..event import EventHistory
 from ..inputs import hint_if_batched_model
-from ..integration import Integration
 from ..plan import Plan
 from ..result import EVENT, FINISHED, in_words
 from .continuation import Provenance, check_times_within

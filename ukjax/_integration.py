@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from .._precision import Numbers
-from .._solve import AbstractMethod
+from ._precision import Numbers
+from ._solve import AbstractMethod
 
 
 @dataclass(frozen=True, eq=False)
