@@ -1,6 +1,6 @@
 """Sampled control against the exact discretisation of a linear system, by matrix exponentials."""
 
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -44,7 +44,7 @@ def exact(x, delay, gain=1.0, begin=0.0, end=END):
     return x, u
 
 
-def system(delay, gain=1.0, period=PERIOD):
+def system(delay, gain: Any = 1.0, period=PERIOD):
     dynamics = uk.MassForce(lambda t, q: jnp.array(M), lambda t, q, v: -jnp.array(K) @ q - jnp.array(D) @ v)
     law = uk.control.Feedback(B, lambda t, q, v: -gain * jnp.array(GAINS[None]) @ jnp.concatenate([q, v]))
     return uk.System(dynamics, (), control=uk.control.Sampled(law, period, delay))
@@ -64,6 +64,31 @@ def test_sampled_motion_matches_the_exact_discretisation(delay, options):
     np.testing.assert_allclose(np.concatenate([motion.q[1], motion.v[1]]), x, atol=1e-12)
     np.testing.assert_allclose(motion.control[1], [u], atol=1e-12)
     assert motion.plan.integrator == "sampled" and motion.finished
+
+
+class Sampled(uk.AbstractSystem):
+    """The system with its gain as a parameter."""
+
+    gain: jax.Array
+    constraints: ClassVar[tuple[()]] = ()
+
+    @property
+    def dynamics(self):
+        return system(0.0).dynamics
+
+    @property
+    def control(self):
+        return system(0.03, self.gain).control
+
+
+def test_gain_of_sampled_control_is_fitted():
+    """The records are those of the exact discretisation."""
+    times = np.array([0.04, 0.3, 0.62, 1.0, 1.37, 1.9])
+    y = np.array([exact(START, 0.03, 1.3, begin=times[0], end=t)[0][:2] for t in times])
+    record = uk.Experiment(times, y, (START[:2], START[2:]))
+    found = uk.fit(Sampled(jnp.array(1.0)), [record, record], "gain", fit_starts=False)
+    np.testing.assert_allclose(found.values, [1.3], rtol=1e-8)
+    assert found.integration.rtol == 1e-9 and found.integration.negligible
 
 
 def test_start_between_two_samples():
@@ -272,6 +297,11 @@ def test_current_of_a_motor_is_integrated_between_instants():
 sampled_control: Any = system(0.0).control
 
 
+def fit_sampled(**options):
+    record = uk.Experiment(TS, np.zeros((3, 2)), np.tile(START, (3, 1)))
+    return uk.fit(Sampled(jnp.array(1.0)), record, "gain", **options)
+
+
 @pytest.mark.parametrize(
     ("wrong", "message"),
     (
@@ -287,6 +317,8 @@ sampled_control: Any = system(0.0).control
             lambda: uk.simulate(system(0.0), START[:2], START[2:], TS, progress=True),
             "sampled control, ukjax.control.Sampled, is not available with progress",
         ),
+        (lambda: fit_sampled(segments=2), "segments must be 1 for a system with sampled control"),
+        (lambda: fit_sampled(dt=0.01), "dt is not available for a system with sampled control"),
         (lambda: uk.linearize(system(0.0), START[:2]), "linearize is not available for systems with sampled control"),
         (lambda: uk.equilibrium(system(0.0), near=START[:2]), "equilibrium is not available"),
         (lambda: uk.monodromy(system(0.0), START[:2], START[2:], 1.0), "monodromy is not available"),

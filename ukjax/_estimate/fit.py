@@ -15,11 +15,12 @@ from .._check import as_integer, as_number, check_flag, check_function, check_st
 from .._contact.moreau_jean import MoreauJean
 from .._errors import InputError
 from .._functions import vector
+from .._motion.inputs import sampling_of
 from .._motion.simulate import DEFAULT_MAX_STEPS, DRIFT_CORRECTIONS, check_steps, tolerances
 from .._parameters import Observed, Parameters, check_settings
 from .._precision import Numbers
 from .._solve import AbstractMethod, choose
-from .._system import kinematic_map_of, refuse_sampled, split_state
+from .._system import kinematic_map_of, split_state
 from .._with_states import equations_of, with_given_states
 from .checkpoint import Checkpoint, fingerprint_of
 from .descent import LOSS_DERIVATIVES, descend
@@ -147,7 +148,8 @@ def fit(
     Motions are integrated by the Runge–Kutta method of order 4 with fixed steps, unless ``rtol``, ``atol`` or
     ``solver`` is given. Fixed steps of an explicit Runge–Kutta method are the fastest; ``solver=Radau()`` is for stiff
     systems. The effect of the integration error on the estimates is computed from the change when all steps are halved,
-    or the tolerance of adaptive steps is 16 times smaller; ``Fit.integration`` reports it.
+    or the tolerance of adaptive steps is 16 times smaller; ``Fit.integration`` reports it. Systems with sampled control
+    are integrated with adaptive steps between its instants; each set of sample times is compiled separately.
 
     A checkpoint is valid for the same model, first guess, records and options. ``optimiser``, ``batch`` and
     ``most_evaluations`` may differ.
@@ -186,9 +188,11 @@ def fit(
         raise InputError(f"optimiser must be one of optax, such as optax.adam(0.02), got {repr_of(optimiser)}")
     if not isinstance(checkpoint, str | os.PathLike | None):
         raise InputError(f"checkpoint must be the name of a file, got {repr_of(checkpoint)}")
-    refuse_sampled("fit", observed.model)
+    is_sampled = sampling_of(observed.model) is not None
+    if is_sampled:
+        _check_sampled(segments, dt)
     _check_states(observed.model, experiments, segments, state)
-    adaptive = dt is None and not (rtol is None and atol is None)
+    adaptive = dt is None and (is_sampled or not (rtol is None and atol is None))
     for experiment in experiments if dt is not None else ():
         check_step(dt, experiment.t)
     if isinstance(solver, MoreauJean):
@@ -306,6 +310,19 @@ def _check_states(model, experiments, segments, state) -> None:
         raise InputError(
             f"start must have the states of the control ({names}) after v0 in each row if records are cut into "
             "segments: otherwise each segment would begin with their initial values"
+        )
+
+
+def _check_sampled(segments, dt) -> None:
+    if segments != 1:
+        raise InputError(
+            f"segments must be 1 for a system with sampled control (ukjax.control.Sampled), got {segments}: the inputs "
+            "that are held at the start of a later segment are not known"
+        )
+    if dt is not None:
+        raise InputError(
+            "dt is not available for a system with sampled control (ukjax.control.Sampled), which is integrated with "
+            "adaptive steps between its instants: give rtol, or leave dt out"
         )
 
 

@@ -13,6 +13,7 @@ from jaxtyping import Array, Bool, Float, Int
 from .._check_terms import complaint_of_mass
 from .._functions import vector
 from .._kernel import per_member
+from .._motion.inputs import sampling_of
 from .._motion.integrate.event_driven import contact_loop
 from .._motion.integrate.fixed_step import fixed_step_loop
 from .._motion.problem import InitialState
@@ -96,17 +97,20 @@ class Prediction(eqx.Module):
         step_counts: Array,
         step_factor: Array,
         setting: dict[str, Array],
+        times: tuple[float, ...] | None = None,
     ) -> tuple[Any, Bool[Array, ""]]:
         """(outputs, first state, last state) of one segment, and whether another method is needed.
 
         ``step_counts`` are the numbers of steps of a Runge–Kutta method between the samples. The steps of other
-        solvers, and those of a tolerance, are scaled by ``step_factor``.
+        solvers, and those of a tolerance, are scaled by ``step_factor``. ``times`` are the values of ``ts``, where the
+        instants of sampled control must be known.
         """
         observed = self.observed_with(x, setting)
         q0, v0, needs_fallback = self.state(observed.model, z, ts[0], method)
         model = equations_of(observed.model)
         if self.fixed_tableau is None:
-            q, v, beyond = self._simulated(method, model, q0, v0, ts, step_factor)
+            at = ts if times is None else np.asarray(times, ts.dtype)
+            q, v, beyond = self._simulated(method, observed.model, q0, v0, at, step_factor)
         elif isinstance(model, AbstractSystem) and model.nonsmooth:
             initial = InitialState(q0, v0, scale_of(model, ts[0], q0, v0, ts[-1] - ts[0], driven=False))
             q, v, beyond = contact_loop(model, initial, ts, step_counts, method, self.fixed_tableau)
@@ -202,15 +206,17 @@ def predict(
     once more if ``finer``; the same compiled program is used for both. Other steps are refined likewise.
     """
     derivatives = x.size + (starts.shape[1] if by_starts else 0)
+    known_times = sampling_of(prediction.observed.model) is not None
     groups: dict[Any, list[int]] = {}
     steps = {}
     for i, segment in enumerate(segments):
         steps[i] = counts[segment.experiment][segment.first : segment.last] * 2**halvings
         setting = experiments[segment.experiment].setting
         shape = tuple((name, value.shape) for name, value in setting.items())
-        groups.setdefault((steps[i].size, int(steps[i].max()), shape), []).append(i)
+        times = tuple(_times(experiments, segment).tolist()) if known_times else None
+        groups.setdefault((steps[i].size, int(steps[i].max()), shape, times), []).append(i)
     predictions: list[Any] = [None] * len(segments)
-    for group in groups.values():
+    for (*_, times), group in groups.items():
         batch_size = max(1, MAX_BATCH // derivatives)
         for k in range(0, len(group), batch_size):
             batch = group[k : k + batch_size]
@@ -223,7 +229,7 @@ def predict(
             setting = {name: np.stack([s[name] for s in settings]) for name in settings[0]}
             factor = np.full(len(padded), 0.5 ** (halvings + finer))
             inputs = starts[padded], ts, step_counts, factor, setting
-            values, slopes = _predict_with_fallback(prediction, x, inputs, by_starts)
+            values, slopes = _predict_with_fallback(prediction, x, inputs, by_starts, times)
             for j, i in enumerate(batch):
                 predictions[i] = Predicted(*(value[j] for value in values), *(slope[j] for slope in slopes))
     return predictions
@@ -233,7 +239,7 @@ def _times(experiments, segment):
     return experiments[segment.experiment].t[segment.first : segment.last + 1]
 
 
-def _predict_with_fallback(prediction, x, batch, by_starts):
+def _predict_with_fallback(prediction, x, batch, by_starts, times):
     """Simulate with the fast-path solver, and again with the requested one where that fails.
 
     The result is NaN if a search tries parameters for which the mass matrix is invalid.
@@ -242,7 +248,7 @@ def _predict_with_fallback(prediction, x, batch, by_starts):
 
     def predict_with(method, rows):
         inputs = jax.tree.map(lambda y: jnp.asarray(y[rows]), batch)
-        results, failed = _in_parallel(method, prediction, by_starts, x, *inputs)
+        results, failed = _in_parallel(method, prediction, by_starts, times, x, *inputs)
         return jax.tree.map(np.array, results), np.asarray(failed)
 
     # ``simulate`` has its own fallback.
@@ -276,9 +282,9 @@ def _mass_matrices(prediction, x, z, t, setting):
 
 
 @jit
-def _in_parallel(method, prediction, by_starts, x, z, ts, step_counts, step_factor, setting):
+def _in_parallel(method, prediction, by_starts, times, x, z, ts, step_counts, step_factor, setting):
     """Simulate a batch of segments with derivatives: ((values, derivatives), failed)."""
-    predicted = prediction.compiled(partial(prediction.outputs_with, method), z[0], ts[0, 0])
+    predicted = prediction.compiled(partial(prediction.outputs_with, method, times=times), z[0], ts[0, 0])
 
     def one_segment(z, ts, step_counts, step_factor, setting):
         def evaluate(variables):
