@@ -81,6 +81,7 @@ class Sampled(uk.AbstractSystem):
         return system(0.03, self.gain).control
 
 
+@pytest.mark.slow
 def test_gain_of_sampled_control_is_fitted():
     """The records are those of the exact discretisation."""
     times = np.array([0.04, 0.3, 0.62, 1.0, 1.37, 1.9])
