@@ -19,7 +19,7 @@ from .apart import apart
 
 G = 9.81
 BATCH = 4096
-STANDING = 16  # members of the batch of humanoids
+STANDING = 4096  # members of the batch of humanoids
 
 
 def run() -> list[dict[str, Any]]:
