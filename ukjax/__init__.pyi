@@ -84,7 +84,7 @@ from ._motion.consistent.project import project as project
 from ._motion.event import Event as Event
 from ._motion.event import EventHistory as EventHistory
 from ._motion.plan import Plan as Plan
-from ._motion.simulate import simulate as simulate
+from ._motion.simulate.simulate import simulate as simulate
 from ._motion.step import State as State
 from ._motion.step import initial_state as initial_state
 from ._motion.step import step as step

@@ -23,7 +23,7 @@ from .._check import call, kind_of
 from .._errors import InputError
 from .._kinematic_map import count_states
 from .._motion.consistent.locked import locked
-from .._motion.simulate import simulate
+from .._motion.simulate.simulate import simulate
 from .._run.compile import jit_fast_compile, jit_unoptimised
 from .._solve import choose
 from .._system import AbstractSystem, kinematic_map_of, refuse_contacts, refuse_sampled, shifted

@@ -38,7 +38,7 @@ from .._labels import Named, named_coordinates
 from .._mechanism.turning import QuaternionMap
 from .._motion.consistent.project import project
 from .._motion.inputs import canonicalise
-from .._motion.simulate import simulate
+from .._motion.simulate.simulate import simulate
 from .._motion.stepper.contact_setting import setting_of
 from .._motion.stepper.scaling import scales
 from .._motion.trajectory.trajectory import Trajectory

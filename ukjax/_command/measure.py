@@ -13,7 +13,7 @@ from jaxtyping import Array, Float
 
 from .._equation import constrained_motion
 from .._kernel import per_member
-from .._motion.simulate import simulate
+from .._motion.simulate.simulate import simulate
 from .._motion.stepper.runge_kutta4 import RungeKutta4
 from .._system import AbstractSystem
 

@@ -95,7 +95,7 @@ class SimulationRequest(NamedTuple):
         """Run the simulation. With ``drift="projection"`` the start is first projected onto the constraints."""
         from .._mechanism import Mechanism
         from .._motion.consistent.project import project
-        from .._motion.simulate import simulate
+        from .._motion.simulate.simulate import simulate
 
         mechanism, q0, v0, ts, simulate_options = self
         consistent = isinstance(mechanism, Mechanism) and ts[0] == 0

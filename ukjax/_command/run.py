@@ -76,7 +76,7 @@ def run_system(options: argparse.Namespace) -> int:
 
 
 def _as_published(request, options):
-    from .._motion.simulate import simulate
+    from .._motion.simulate.simulate import simulate
 
     versions = request.mechanism.published()
     if not versions:

@@ -27,8 +27,9 @@ from .._fingerprint import with_digest
 from .._kernel import without_kernels
 from .._labels import Labels, state_names
 from .._motion.fallback.policy import initial_method_at
+from .._motion.integrate.named import batch_program
 from .._motion.result import NEEDS_FALLBACK, NO_FALLBACK
-from .._motion.simulate import DEFAULT_MAX_STEPS, batch_program
+from .._motion.simulate.arguments import DEFAULT_MAX_STEPS
 from .._motion.trajectory.trajectory import Trajectory
 from .._names import did_you_mean_one_of
 from .._parameters import value_at

@@ -19,7 +19,7 @@ from .._motion.determining import determining_values
 from .._motion.event import MAX_EVENTS, Event, check_event, names_of
 from .._motion.inputs import canonicalise, check_kinematic_map
 from .._motion.problem import Problem
-from .._motion.simulate import Arguments
+from .._motion.simulate.arguments import Arguments
 from .._precision import warn_if_single
 from .._system import kinematic_map_of, nonsmooth_of
 from .._with_states import equations_of, with_initial_states

@@ -13,7 +13,7 @@ from .._check import as_integer, check_flag, memory
 from .._errors import InputError
 from .._motion.event import Event
 from .._motion.result import ended_well
-from .._motion.simulate import DEFAULT_MAX_STEPS
+from .._motion.simulate.arguments import DEFAULT_MAX_STEPS
 from .._precision import Numbers
 from .._solve import AbstractMethod
 from .opened import Ensemble, open_ensemble

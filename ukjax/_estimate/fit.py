@@ -16,7 +16,7 @@ from .._contact.moreau_jean import MoreauJean
 from .._errors import InputError
 from .._functions import vector
 from .._motion.inputs import sampling_of
-from .._motion.simulate import DEFAULT_MAX_STEPS, DRIFT_CORRECTIONS, check_steps, tolerances
+from .._motion.simulate.arguments import DEFAULT_MAX_STEPS, DRIFT_CORRECTIONS, check_steps, tolerances
 from .._parameters import Observed, Parameters, check_settings
 from .._precision import Numbers
 from .._solve import AbstractMethod, choose

@@ -17,7 +17,7 @@ from .._motion.inputs import sampling_of
 from .._motion.integrate.event_driven import contact_loop
 from .._motion.integrate.fixed_step import fixed_step_loop
 from .._motion.problem import InitialState
-from .._motion.simulate import simulate
+from .._motion.simulate.simulate import simulate
 from .._motion.stepper.contact_setting import compiled
 from .._motion.stepper.drift_correction import MethodPerLevel, same_at_every_level
 from .._motion.stepper.explicit import RungeKutta

@@ -34,7 +34,8 @@ from .._functions import two_arrays
 from .._integration import Integration
 from .._kernel import without_unused
 from .._motion.result import NEEDS_FALLBACK
-from .._motion.simulate import DEFAULT_MAX_STEPS, DRIFT_CORRECTIONS, check_steps, simulate
+from .._motion.simulate.arguments import DEFAULT_MAX_STEPS, DRIFT_CORRECTIONS, check_steps
+from .._motion.simulate.simulate import simulate
 from .._motion.stepper.tableau import tableau_of
 from .._motion.trajectory.observation import observe_by
 from .._motion.trajectory.trajectory import Trajectory

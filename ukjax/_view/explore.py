@@ -16,7 +16,7 @@ from .._extras import extra_package
 from .._labels import named_coordinates, named_directions, state_names, title_of
 from .._mechanism import Mechanism
 from .._motion.consistent.project import project
-from .._motion.simulate import simulate
+from .._motion.simulate.simulate import simulate
 from .._motion.trajectory.trajectory import Trajectory
 from .._names import did_you_mean
 from .._parameters import Place, find, put, value_at

@@ -13,7 +13,7 @@ from jaxtyping import Array, Float
 
 from .._check import as_numpy
 from .._errors import InputError
-from .._motion.simulate import simulate
+from .._motion.simulate.simulate import simulate
 from .._motion.trajectory.trajectory import Trajectory
 from .._names import did_you_mean
 from .._system import AbstractSystem

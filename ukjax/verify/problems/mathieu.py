@@ -12,7 +12,7 @@ import numpy as np
 
 from ..._constraint import Holonomic
 from ..._dynamics import MassForce
-from ..._motion.simulate import simulate
+from ..._motion.simulate.simulate import simulate
 from ..._system import System
 from ..base import Analysis, tolerances
 

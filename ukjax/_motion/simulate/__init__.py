@@ -1,0 +1,1 @@
+"""``simulate``: the check of its arguments, and the motion."""
