@@ -341,6 +341,18 @@ def test_stiff_system_is_fitted_by_implicit_steps():
     assert found.integration.negligible and found.integration.dt is not None and found.integration.dt > 100 / c
 
 
+@pytest.mark.slow
+def test_shift_of_estimates_by_symplectic_steps_is_reported():
+    start, ts = ([0.6, -0.8], [0.0, 0.0]), np.linspace(0, 2, 21)
+    y = uk.simulate(uk.systems.Pendulum(g=9.81), *start, ts).q
+    record = uk.Experiment(ts, y + 1e-3 * np.random.default_rng(0).normal(size=y.shape), start)
+    fitted = lambda **how: uk.fit(uk.systems.Pendulum(g=9.0), record, "g", fit_starts=False, **how)
+    symplectic, accurate = fitted(solver=uk.Rattle(), drift="projection", dt=0.005), fitted(dt=0.002)
+    shift = (symplectic.values - accurate.values) / accurate.errors
+    np.testing.assert_allclose(symplectic.integration.shift, shift, rtol=0.05)
+    assert np.abs(shift) > 0.1
+
+
 @pytest.mark.parametrize(
     ("how", "message"),
     [

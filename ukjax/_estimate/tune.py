@@ -36,7 +36,7 @@ from .._kernel import without_unused
 from .._motion.result import NEEDS_FALLBACK
 from .._motion.simulate.arguments import DEFAULT_MAX_STEPS, DRIFT_CORRECTIONS, check_steps
 from .._motion.simulate.simulate import simulate
-from .._motion.stepper.tableau import tableau_of
+from .._motion.stepper.tableau import order_of, tableau_of
 from .._motion.trajectory.observation import observe_by
 from .._motion.trajectory.trajectory import Trajectory
 from .._parameters import Parameters, check_settings, with_array
@@ -214,7 +214,9 @@ def tune(
         if last_round:
             _warn_of_steps(float(solution.fun) * size, cost_error, step)
             break
-        step *= float(np.clip((2 * error_ratio) ** -0.25, 1 / 8, 1 / 2)) if np.isfinite(error_ratio) else 1 / 8
+        shortest, longest = 1 / 8, 1 / 2
+        factor = (2 * error_ratio) ** (-1 / order_of(solver)) if np.isfinite(error_ratio) else shortest
+        step *= float(np.clip(factor, shortest, longest))
 
     reported = cost_at if held_out_starts is None else cost_at._replace(starts=held_out_starts)
     values, _, after = reported(solution.x)
