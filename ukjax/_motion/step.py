@@ -179,7 +179,7 @@ def step(
         Duration [s].
     u
         Inputs of the actuators of ``model.control``, shape (p,) or (batch, p), constant during dt. They replace the
-        control law; None uses the law.
+        control law; None uses the law. After steps with inputs, sampled control begins anew, as in ``initial_state``.
     steps
         Number of equal steps.
     drift
@@ -312,6 +312,7 @@ def _integrate(model, state, dt, u, method, tableau, projection, steps):
         is_out = (jax.vmap(of_task) if t.ndim else of_task)(t + dt, q, v, scale)
         result = jnp.where((result == FINISHED) & is_out, OUT_OF_REACH, result).astype(np.int32)
     result = jnp.where(state.result != FINISHED, state.result, result)
+    held = held if u is None else _begun(held, t + dt)
     return State(t + dt, q, v, result, scale, close, held), beyond
 
 
@@ -325,6 +326,11 @@ def _nothing_held(model, sampling, t, q, v) -> HeldInputs:
     p = eqx.filter_eval_shape(model.command, *one).u.size
     instants = int(np.ceil(sampling.delay / sampling.period)) + 1
     return HeldInputs(t, jnp.zeros((*t.shape, instants, p), q.dtype), jnp.full(t.shape, -1, np.int32))
+
+
+def _begun(held, t) -> HeldInputs | None:
+    """The held inputs of sampled control that begins at t: the latest instants have passed without its law."""
+    return None if held is None else HeldInputs(t, jnp.zeros_like(held.memory), jnp.full_like(held.latest, -1))
 
 
 def _sampled(model, held, t, h, q, v) -> tuple[HeldInputs, Float[Array, " p"]]:
@@ -394,6 +400,7 @@ def _integrate_with_contact(model, state, dt, u, method, steps):
     finished = is_finite & ~off & ~off_task & solved
     result = classify(finished=finished, off_task=off_task, no_mode=~solved, off=off, not_finite=~is_finite)
     result = jnp.where(state.result != FINISHED, state.result, result)
+    held = held if u is None else _begun(held, state.t + dt)
     return State(state.t + dt, q, v, result, state.scale, state.close, held)
 
 
