@@ -1,6 +1,7 @@
 """Integration step by step, for controllers outside of the model."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -307,13 +308,19 @@ def _integrate(model, state, dt, u, method, tableau, projection, steps):
         not_finite=~is_finite,
         inconsistent=inconsistent,
     )
+    end = State(t + dt, q, v, result, scale, close, held)
+    return _after(model, state.result, end, u), beyond
+
+
+def _after(model, earlier, end, u) -> State:
+    """The end of a step, with its result after an ``earlier`` one, and what its inputs u leave of sampled control."""
+    t, result = end.t, end.result
     if u is None:
         of_task = lambda t, q, v, scale: out_of_reach(model, t, q, v, scale)
-        is_out = (jax.vmap(of_task) if t.ndim else of_task)(t + dt, q, v, scale)
+        is_out = (jax.vmap(of_task) if t.ndim else of_task)(t, end.q, end.v, end.scale)
         result = jnp.where((result == FINISHED) & is_out, OUT_OF_REACH, result).astype(np.int32)
-    result = jnp.where(state.result != FINISHED, state.result, result)
-    held = held if u is None else _begun(held, t + dt)
-    return State(t + dt, q, v, result, scale, close, held), beyond
+    result = jnp.where(earlier != FINISHED, earlier, result)
+    return replace(end, result=result, held=end.held if u is None else _begun(end.held, t))
 
 
 INSTANT = 1e-6
@@ -399,9 +406,7 @@ def _integrate_with_contact(model, state, dt, u, method, steps):
     is_finite = finite(q, v)
     finished = is_finite & ~off & ~off_task & solved
     result = classify(finished=finished, off_task=off_task, no_mode=~solved, off=off, not_finite=~is_finite)
-    result = jnp.where(state.result != FINISHED, state.result, result)
-    held = held if u is None else _begun(held, state.t + dt)
-    return State(state.t + dt, q, v, result, state.scale, state.close, held)
+    return _after(model, state.result, State(state.t + dt, q, v, result, state.scale, state.close, held), u)
 
 
 class _Traits(NamedTuple):
