@@ -37,6 +37,24 @@ class Pendulum(uk.AbstractSystem):
         return tuple(uk.Holonomic(rod, self.alpha, self.beta, name="rod") for _ in range(self.copies))
 
 
+class LostActuator(uk.AbstractSystem):
+    """A particle whose task is to move along x. Its only actuator turns from x to y at the place ``end`` on y."""
+
+    end: Array = eqx.field(default=1.0, converter=jnp.asarray)
+
+    constraints: ClassVar[Any] = ()
+    nonideal: ClassVar[Any] = None
+
+    @property
+    def dynamics(self):
+        return uk.MassForce(np.eye(2), np.zeros(2))
+
+    @property
+    def control(self):
+        B = lambda t, q: jnp.where(q[1] < self.end, jnp.array([[1.0], [0.0]]), jnp.array([[0.0], [1.0]]))
+        return uk.control.Servo(B, uk.Holonomic(lambda t, q: q[0] - jnp.sin(t), name="path"))
+
+
 def pendulum_exact(t):
     """Return x, y of A01: length 1 m, released from rest at the level of its pivot; Jacobi's functions with k = sin
     45°."""

@@ -26,6 +26,13 @@ def names_and_units(what: str, given: Iterable[Sequence[str]] | None) -> tuple[t
     return tuple((name, unit) for name, unit in pairs)
 
 
+def check_different(coordinates: Iterable[str], velocities: Iterable[str]) -> None:
+    """Raise ``InputError`` if a coordinate has the name of a velocity."""
+    both = set(coordinates) & set(velocities)
+    if both:
+        raise InputError(f"a coordinate and a velocity are both named {min(both)!r}: give the coordinate another name")
+
+
 def name_of_rows(name_or_names: str | Iterable[str]) -> str | tuple[str, ...]:
     """Check the name of a constraint: one string, or one string for each row. Raises ``InputError`` otherwise."""
     if isinstance(name_or_names, str):

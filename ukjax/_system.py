@@ -22,7 +22,7 @@ from ._functions import vector_of
 from ._jaxpr.closures import hoist_tracers
 from ._jaxpr.tracing import is_eager, is_tracing, without_derivatives
 from ._kinematic_map import KinematicMap, StateMap, rate, settled
-from ._names import names_and_units
+from ._names import check_different, names_and_units
 from ._outside import external_values_in, is_reading_once
 from ._precision import Numbers, as_float
 from ._run.compile import jit_unoptimised
@@ -491,3 +491,6 @@ class System(AbstractSystem):
                 "coordinates"
             )
         self.kinematic_map, self.velocities = kinematic_map, names_and_units("velocities", velocities)
+        names = [name for name, _ in self.coordinates or ()]
+        rates = [f"d{name}" for name in names]
+        check_different(names, rates if kinematic_map is None else [name for name, _ in self.velocities or ()])

@@ -121,6 +121,15 @@ def test_period_doubling_of_a_pendulum_with_a_vibrating_pivot():
 
 
 @pytest.mark.slow
+def test_too_few_steps_at_the_end_of_a_branch_give_a_warning():
+    """16 steps suffice for the matrix [[cos ωT, ·], [·, cos ωT]] at ωT = 1, not at 9. The motion is at rest."""
+    spring = lambda k: uk.System(uk.MassForce(jnp.eye(1), lambda t, x, v: -(k + 0 * t) * x))
+    orbit = uk.periodic(spring(1.0), [0.0], [0.0], 1.0, steps=16, fixed_period=True)
+    with pytest.warns(UserWarning, match="too few for this branch: at the parameter 900 the end"):
+        uk.continuation(spring, orbit, 1.0, until=900.0, fixed_period=True, step=0.5, longest=0.5)
+
+
+@pytest.mark.slow
 def test_periods_of_a_pendulum_as_a_function_of_gravity():
     """With fixed amplitude, T = 4 √(l/g) K(sin(θ/2)) on the whole branch, which has no special points."""
     swinging = lambda g: uk.System(uk.MassForce(jnp.eye(1), lambda t, q, v: -g * jnp.sin(q)))

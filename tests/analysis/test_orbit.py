@@ -7,6 +7,7 @@ import pytest
 import scipy.special
 
 import ukjax as uk
+from ukjax._analysis import stability
 from ukjax._analysis.orbit import InContact
 from ukjax.joints import Spherical
 
@@ -59,6 +60,26 @@ def test_too_few_steps_give_a_warning():
     stiff = uk.System(uk.MassForce(jnp.eye(1), lambda t, q, v: 5 * (1 - q**2) * v - q))
     with pytest.warns(UserWarning, match="64 steps are too few for this periodic motion"):
         uk.periodic(stiff, [2.0], [0.0], 11.6, steps=64)
+
+
+@pytest.mark.parametrize("find", (uk.monodromy, lambda *orbit, **how: uk.periodic(*orbit, **how).monodromy))
+def test_too_few_steps_for_the_monodromy_matrix_of_a_motion_at_rest_give_a_warning(find):
+    """The steps have no error at rest. That of Mathieu's equation at a = 30, q = 20 is 1e-3 in 8 of them."""
+    system = uk.System(uk.MassForce(jnp.eye(1), lambda t, x, v: -(30 - 40 * jnp.cos(2 * t)) * x))
+    with pytest.warns(UserWarning, match="8 steps are too few for this .* differs by 0.0"):
+        find(system, [0.0], [0.0], np.pi, steps=8)
+
+
+@pytest.mark.parametrize("compiled", (pytest.param(False, marks=pytest.mark.slow), True))
+def test_too_few_steps_for_a_chart_give_a_warning(compiled, monkeypatch):
+    """Mathieu's equation in two blocks of points, the second of which is incomplete."""
+    monkeypatch.setattr(stability, "BLOCK", 3)
+    at = lambda a, q: uk.System(uk.MassForce(jnp.eye(1), lambda t, x, v: -(a - 2 * q * jnp.cos(2 * t)) * x))
+    matrix = lambda a, q: uk.monodromy(at(a, q), jnp.zeros(1), jnp.zeros(1), np.pi, states=("q1", "dq1"), steps=8)
+    matrix = jax.jit(matrix) if compiled else matrix
+    with pytest.warns(UserWarning, match=r"too few for this chart: at \(2, 40\) the matrix"):
+        chart = uk.stability_chart(matrix, [1.0, 2.0], [0.1, 40.0], multipliers=True)
+    assert chart.stable.tolist() == [[False, True], [False, False]]
 
 
 def mathieu(a, q):

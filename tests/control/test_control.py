@@ -141,6 +141,16 @@ def test_result_of_an_unreachable_task_under_jit_and_of_steps():
     assert reasons[:9] == [0] * 9 and reasons[-1] == OUT_OF_REACH
 
 
+def test_result_of_an_unreachable_task_after_a_step_with_contacts():
+    """The actuator is lost at 1 s. The contact, 5 m away, stays open."""
+    particle = lost_actuator()
+    floor = uk.Unilateral(lambda t, q: q[1] + 5)
+    beside = uk.System(particle.dynamics, floor, control=particle.control)
+    for end, result in ((0.9, 0), (1.1, OUT_OF_REACH)):
+        state = uk.initial_state(beside, [0.0, 0.0], [1.0, 0.0])
+        assert int(uk.step(beside, state, end, steps=11, solver=uk.MoreauJean()).result) == result
+
+
 @pytest.mark.parametrize("unit", (1e-9, 1e9))
 def test_unreachable_task_is_detected_in_any_unit_of_length(unit):
     """The task of the particle is to rise by ``unit``; its actuator pushes sideways only."""

@@ -151,6 +151,18 @@ def test_repeated_steps_match_the_exact_discretisation(delay):
     np.testing.assert_allclose(reached, [exact(x, delay)[0] for x in starts], atol=5e-9)
 
 
+def test_sampled_control_begins_anew_after_steps_with_inputs():
+    """q̈ = u with u = 1 + t, one period late: 0 at first, and then 1 + t of the last instant."""
+    law = uk.control.Feedback([[1.0]], lambda t, q, v: 1 + t[None])
+    cart = uk.System(uk.MassForce(jnp.eye(1), jnp.zeros(1)), control=uk.control.Sampled(law, PERIOD, PERIOD))
+    state, speeds = uk.initial_state(cart, [0.0], [0.0]), []
+    for u in (None, None, [0.0], [0.0], [0.0], None, None, None):
+        state = uk.step(cart, state, PERIOD, u=u)
+        speeds.append(float(state.v[0]))
+    inputs = np.array([0.0, 1.0, 0.0, 0.0, 0.0, 0.0, 1.5, 1.6])
+    np.testing.assert_allclose(speeds, np.cumsum(inputs) * PERIOD, atol=1e-14)
+
+
 def test_position_servo_with_a_sampled_target_acts_continuously():
     """Between samples of the target, the cart oscillates about it with ω² = kp/m = 9."""
     cart = {"cart": uk.Body(2.0, (0, 0, 0), (1, 1, 1))}

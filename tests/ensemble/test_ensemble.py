@@ -22,10 +22,10 @@ from ukjax._ensemble import parcel as parcel_module
 from ukjax._ensemble import plan as plan_module
 from ukjax._ensemble import run as run_module
 from ukjax._ensemble.over import Over
-from ukjax._motion.result import REASONS
+from ukjax._motion.result import OUT_OF_REACH, REASONS
 from ukjax._run import compile as compile_module
 
-from ..mechanisms import Pendulum
+from ..mechanisms import LostActuator, Pendulum
 
 pytestmark = pytest.mark.optimised
 
@@ -475,3 +475,12 @@ with ThreadPoolExecutor(1) as pool:
 """
     assert parcel_module._class_of_script(source, "found") == (True, False)
     assert not parcel_module.is_running_script()
+
+
+@pytest.mark.slow
+def test_member_whose_actuators_cannot_perform_the_task_does_not_count_as_finished():
+    """The actuator is lost at 1 m, after 1 s; with keep="end" the coordinates of that member are NaN."""
+    how: Any = {"q0": [0.0, 0.0], "v0": [1.0, 1.0], "ts": [0.0, 1.2], "dt": 0.1, "keep": "end"}
+    found = uk.ensemble(LostActuator(), {"end": [1.0, 3.0]}, **how)
+    assert found.result.tolist() == [OUT_OF_REACH, 0] and [x.member for x in found.failures] == [0]
+    np.testing.assert_allclose(found.ends(), [[np.nan, np.nan], [np.sin(1.2), 1.2]], rtol=0, atol=1e-6)

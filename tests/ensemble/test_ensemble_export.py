@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 
 import ukjax as uk
+from ukjax._motion.result import OUT_OF_REACH
 
-from ..mechanisms import Pendulum
+from ..mechanisms import LostActuator, Pendulum
 
 pytestmark = pytest.mark.optimised
 
@@ -185,3 +186,11 @@ def test_exported_motion_of_a_sampled_motor_matches_simulate(tmp_path):
         np.testing.assert_allclose(found.v, own.v, atol=1e-13)
         np.testing.assert_array_equal(found.states["current motor"], found.v[:, 1])
     assert len(repr(simulator)) < 500
+
+
+@pytest.mark.slow
+def test_exported_motion_whose_actuators_cannot_perform_the_task_does_not_count_as_finished(tmp_path):
+    """The actuator is lost at 1 m, after 1 s."""
+    how: Any = {"q0": [0.0, 0.0], "v0": [1.0, 1.0], "dt": 0.1}
+    simulator = uk.load_simulator(uk.export(LostActuator(), [0.0, 1.2], tmp_path / "lost.bin", over=["end"], **how))
+    assert simulator([[0.0, 0.0]] * 2, [1.0, 1.0], {"end": [1.0, 3.0]}).result.tolist() == [OUT_OF_REACH, 0]

@@ -74,5 +74,9 @@ def test_invalid_switches_are_errors():
         run(switches=1.0)
     with pytest.raises(ValueError, match="switches"):
         run(switches=[np.nan])
-    with pytest.raises(ValueError, match=r"Kvaerno5 evaluates them up to 1\.23 step lengths after its start"):
+    with pytest.raises(ValueError, match=r"Kvaerno5 evaluates them up to 1\.23 step lengths after its start.*Radau"):
         run(switches=[1.0], solver=dfx.Kvaerno5())
+
+
+def test_radau_stops_at_switches():  # the message above recommends it
+    assert float(end(jnp.asarray(1.0), solver=uk.Radau())) == pytest.approx(way(1.0, END), abs=1e-11)

@@ -10,6 +10,7 @@ A step is repeated with half its length if Newton's method does not converge or 
 """
 
 import contextlib
+import warnings
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
@@ -25,7 +26,7 @@ from .._precision import Numbers
 from .._system import AbstractSystem, kinematic_map_of, shifted
 from .curves import RANK, AbstractCurve, Equilibria, Linearised, Orbits, Point, rank, system_of
 from .linearize import state_of
-from .orbit import Orbit, depends_on_time, held_rows
+from .orbit import ACCURATE, Orbit, depends_on_time, held_rows
 
 NEWTON = 10
 """Largest number of Newton steps of a correction."""
@@ -163,6 +164,7 @@ def continuation(
         Function of the parameter that returns the system. It is traced: use ``jax.numpy``.
     start
         Coordinates (nq,) near an equilibrium of ``family(parameter)``, or its ``Orbit``, as ``periodic`` returns it.
+        All motions have as many steps in a period as the orbit; a warning says if these are too few.
     parameter
         Value of the parameter at the start.
     until
@@ -234,6 +236,7 @@ def continuation(
         curve, point = _equilibria(family, start, parameter, t, hold, fixed_period, size)
     follower = Follower(curve, float(parameter), float(until), min(step, longest), longest)
     nodes, special, reason = follower.run(point, points)
+    _check_steps(curve, nodes)
     stacked = lambda name: jnp.asarray(np.stack([getattr(node.point, name) for node in nodes]))
     matrices = np.stack([node.at.matrix for node in nodes])
     return Branch(
@@ -282,6 +285,19 @@ def _orbits(family, orbit, parameter, hold, fixed_period, size):
     curve = Orbits(family, orbit, held, bool(fixed_period), size)
     curve.begin(point)
     return curve, point
+
+
+def _check_steps(curve, nodes):
+    """Warn if the time steps of the motions are too few, with the point of the largest error."""
+    errors = [curve.error(node.point, node.at) for node in nodes]
+    i = int(np.argmax(errors))
+    if errors[i] > ACCURATE:
+        warnings.warn(
+            f"the steps of the orbit are too few for this branch: at the parameter {nodes[i].point.parameter:.6g} the "
+            f"end of a period or the monodromy matrix of twice as many steps differs by {errors[i]:.2g} of its size. "
+            "Give more steps to ukjax.periodic, which returns the orbit",
+            stacklevel=3,
+        )
 
 
 class Node(NamedTuple):

@@ -29,7 +29,7 @@ from .._solve import choose
 from .._system import AbstractSystem, kinematic_map_of, refuse_contacts, refuse_sampled, shifted
 from .._with_states import with_states
 from .linearize import check_state
-from .orbit import Shooting, returned
+from .orbit import Shooting, error_of_steps, returned
 from .states import Rows, States
 from .tangent import basis, tangent
 
@@ -108,6 +108,10 @@ class AbstractCurve(abc.ABC):
 
     def change_of_period(self, change: np.ndarray) -> float:
         """The entry of the period in a change of the unknowns."""
+        return 0.0
+
+    def error(self, point: Point, at: Linearised) -> float:
+        """The error of the time steps at a point, relative to the size of the state, or of the matrix."""
         return 0.0
 
     @abc.abstractmethod
@@ -218,7 +222,16 @@ class Orbits(AbstractCurve):
         return system_of(self.family, parameter)
 
     def linearised(self, point: Point) -> Linearised:
-        numbers = map(jnp.asarray, (point.q, point.v, point.period, point.parameter))
+        return self._linearised_in(point, self.orbit.steps)
+
+    def error(self, point: Point, at: Linearised) -> float:
+        finer = self._linearised_in(point, 2 * self.orbit.steps)
+        size = np.max(np.abs(point.q)) + np.max(np.abs(point.v)) * point.period / (2 * np.pi)
+        difference = np.max(np.abs(at.residual - finer.residual))
+        return max(difference / size if size else 0.0, error_of_steps(at.matrix, finer.matrix))
+
+    def _linearised_in(self, point: Point, steps: int) -> Linearised:
+        numbers = map(jnp.asarray, (point.q, point.v, point.period, point.parameter, float(steps)))
         residual, slope, Z, Z_v, back, back_of_v, monodromy = map(np.asarray, self._at(*numbers))
         every = np.concatenate([Z, Z_v])[:, : len(monodromy)]
         k = len(monodromy)
@@ -241,7 +254,7 @@ class Orbits(AbstractCurve):
     def change_of_period(self, change: np.ndarray) -> float:
         return 0.0 if self.fixed_period else float(change[-2])
 
-    def _linearised(self, q, v, period, p):
+    def _linearised(self, q, v, period, p, steps):
         system, k = self.system(p), len(self.chosen.of_q) + len(self.chosen.of_v)
         Z, Z_v = basis(system, self.t, q, v, self.chosen)
         xi, delta = with_parameter(self.system, self.t, q, v, p)
@@ -255,7 +268,7 @@ class Orbits(AbstractCurve):
             T = period if self.fixed_period else period + y[k]
             system = self.system(p + y[-1])
             start = shifted(kinematic_map_of(system), q, Z @ y + back), v + Z_v @ y + back_of_v
-            ts, dt = jnp.stack([self.t, self.t + T]), period / self.orbit.steps
+            ts, dt = jnp.stack([self.t, self.t + T]), period / steps
             motion = simulate(system, *start, ts, dt=dt, throw=False)
             end = motion.q[-1], motion.v[-1]
             return end, end

@@ -14,14 +14,18 @@ Therefore the steps are damped by the size of the residual (Levenberg and Marqua
 point of the family near the start, without a decision about ranks.
 """
 
+import contextlib
 import warnings
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping
+from contextvars import ContextVar
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+import scipy.linalg
+from jax.typing import ArrayLike
 from jaxtyping import Array, Complex, Float
 
 from .._check import as_integer, as_number, check_flag, kind_of, repr_of
@@ -31,7 +35,7 @@ from .._contact.transition import transition
 from .._equation import constrained_motion
 from .._errors import InputError
 from .._jaxpr.dependence import depends_on
-from .._jaxpr.tracing import is_concrete, is_eager, without_derivatives
+from .._jaxpr.tracing import is_concrete, is_eager, trace_state, without_derivatives
 from .._kernel.if_repeated import jit_if_repeated
 from .._kinematic_map import StateMap, columns, velocities_of
 from .._labels import Named, named_coordinates
@@ -61,7 +65,7 @@ REPEATS = 1e-6
 """Largest relative change of the equations after a period of a system that depends on time."""
 
 ACCURATE = 1e-6
-"""Largest error of the steps in a period, relative to the size of the state."""
+"""Largest error of the steps in a period, relative to the size of the state, or of the monodromy matrix."""
 
 GROWTH = 1e-6
 """Excess of the size of a multiplier over 1 that counts as 0: the rounding error of a double multiplier."""
@@ -163,7 +167,8 @@ def monodromy(
         Names of the states, in which deviations are measured, coordinates first. Default: those that are most nearly
         independent. Inside ``jax.jit`` and ``jax.vmap`` they must be named.
     steps
-        Number of Runge–Kutta steps of order 8 in a period.
+        Number of Runge–Kutta steps of order 8 in a period. A warning says if the matrix of twice as many steps differs.
+        Inside ``jax.jit`` and ``jax.vmap`` this is not checked, except by ``stability_chart``.
 
     Returns
     -------
@@ -179,7 +184,59 @@ def monodromy(
     constants: Any = without_derivatives((system, t, q, v, period))
     tangent = InContact.at(constants) if system.nonsmooth else system
     chosen = _states(tangent, t, q, v, states)
-    return Shooting(system, tangent, chosen, steps).linearised(t, q, v, period)[0]
+    matrix_of = lambda steps: Shooting(system, tangent, chosen, steps).linearised(t, q, v, period)[0]
+    if not is_eager(constants):
+        return matrix_of(refined(steps))
+    matrix = matrix_of(steps)
+    constant, *numbers = constants
+    finer, _ = Shooting(constant, tangent, chosen, 2 * steps).linearised(*numbers)[:2]
+    error = error_of_steps(without_derivatives(matrix), finer)
+    if not error <= ACCURATE:
+        warnings.warn(
+            f"{steps} steps are too few for this monodromy matrix: that of twice as many steps differs by {error:.2g} "
+            f"of its size. Give more steps, steps={2 * steps}",
+            stacklevel=2,
+        )
+    return matrix
+
+
+def error_of_steps(matrix: ArrayLike, finer: ArrayLike) -> float:
+    """The largest difference of two monodromy matrices, relative to the largest entry, in balanced units."""
+    matrix, finer = np.asarray(matrix, float), np.asarray(finer, float)
+    if not np.all(np.isfinite(finer)):
+        return np.inf
+    _, (units, _) = scipy.linalg.matrix_balance(finer, permute=False, separate=True)
+    sizes, errors = (np.max(np.abs(x) * units / units[:, None], initial=0) for x in (finer, matrix - finer))
+    return float(errors / sizes) if sizes else 0.0
+
+
+class Refinement(NamedTuple):
+    """The factor by which ``monodromy`` takes more steps while ``trace`` is the state of JAX."""
+
+    factor: Any
+    trace: Any
+
+
+_refinement: ContextVar[Refinement | None] = ContextVar("refinement", default=None)
+
+
+@contextlib.contextmanager
+def refinement(factor: Array) -> Iterator[None]:
+    """Let ``monodromy`` take ``factor`` times as many steps, with which a chart measures their error.
+
+    A function that is compiled within is not affected: JAX would use its program again with another factor.
+    """
+    token = _refinement.set(Refinement(factor, trace_state()))
+    try:
+        yield
+    finally:
+        _refinement.reset(token)
+
+
+def refined(steps: int) -> Any:
+    """The number of steps, times the factor of ``refinement``."""
+    now = _refinement.get()
+    return steps if now is None or now.trace != trace_state() else steps * now.factor
 
 
 def periodic(
@@ -221,7 +278,8 @@ def periodic(
         Names of coordinates and velocities that keep their value at the start. An amplitude selects one of the orbits
         of a conservative system.
     steps
-        Number of Runge–Kutta steps of order 8 in a period. A warning says if the motion in twice as many steps differs.
+        Number of Runge–Kutta steps of order 8 in a period. A warning says if the motion of twice as many steps differs,
+        or its monodromy matrix.
 
     Returns
     -------
@@ -421,7 +479,7 @@ class Shooting(eqx.Module):
     system: AbstractSystem
     tangent: AbstractSystem
     chosen: States = eqx.field(static=True)
-    steps: int = eqx.field(static=True)
+    steps: Any  # an array where a chart refines them
 
     def linearised(
         self, t: Array, q: Float[Array, " nq"], v: Float[Array, " n"], period: Array
@@ -429,7 +487,7 @@ class Shooting(eqx.Module):
         """The monodromy matrix, the rates of the states at the end, and the end (q, v)."""
         displacement, velocity = compiled_basis(self.tangent, t, q, v, self.chosen)
         constant = without_derivatives(period)
-        dt = float(constant) / self.steps if is_eager(constant) else constant / self.steps
+        dt = float(constant) / self.steps if is_eager(constant, self.steps) else constant / self.steps
 
         def end(x_and_T):
             x, T = x_and_T[:-1], x_and_T[-1]
@@ -535,15 +593,16 @@ class Search(eqx.Module):
             )
         if not self.fixed_period and np.linalg.norm(J[: len(scale), -1]) <= 1e-6 * size:
             raise InputError("q and v must not be near an equilibrium: the search for a periodic motion ends in one")
-        steps = self.shooting.steps
-        ts, dt = jnp.stack([self.t, self.t + period]), float(period) / (2 * steps)
-        fine = simulate(self.shooting.system, q, v, ts, dt=dt, throw=False)
-        error = self.difference(q, v, (fine.q[-1], fine.v[-1]), unit, first)
-        if not error <= ACCURATE * size:
+        shooting, k = self.shooting, len(scale)
+        finer = Shooting(shooting.system, shooting.tangent, shooting.chosen, 2 * shooting.steps)
+        matrix, _, *end = finer.linearised(self.t, q, v, period)
+        error = self.difference(q, v, end, unit, first) / size if size else 0.0
+        error = max(error, error_of_steps(J[:k, :k] + np.eye(k), np.asarray(matrix) * scale / scale[:, None]))
+        if not error <= ACCURATE:
             warnings.warn(
-                f"{steps} steps are too few for this periodic motion: its end in twice as many steps differs by "
-                f"{error / max(size, 1e-300):.2g} of the size of the state. Give more steps, steps={2 * steps}",
-                stacklevel=4,
+                f"{shooting.steps} steps are too few for this periodic motion: its end or its monodromy matrix in "
+                f"twice as many steps differs by {error:.2g} of its size. Give more steps, steps={2 * shooting.steps}",
+                stacklevel=6,  # with the two calls of bound methods by equinox
             )
 
     def difference(self, q: Any, v: Any, end: Any, unit: np.ndarray, period: float) -> float:

@@ -94,6 +94,8 @@ def read_table(file: str) -> Table:
     names = [name.split("[")[0].strip() for name in rows[0][1]]
     units = [name.partition("[")[2].partition("]")[0].strip() for name in rows[0][1]]
     for line, row in rows[1:]:
+        if any(row[len(names) :]) and names[0].startswith("#"):
+            raise UsageError(f"{file!r} must begin with the names of the columns, without the comment {names[0]!r}")
         if any(row[len(names) :]):
             raise UsageError(
                 f"{file!r}, line {line} has {len(row)} cells for {len(names)} names: separate numbers with "

@@ -23,6 +23,7 @@ from .._functions import two_arrays
 from .._motion.consistent.local_chart import chart_at, point_of
 from .._motion.consistent.newton import project_by_newton
 from .._motion.consistent.search_traced import project_by_search
+from .._motion.diagnose.servo import has_task, results_with_task
 from .._motion.event import EventHistory, empty_history
 from .._motion.fallback.policy import solve_every_member
 from .._motion.integrate.named import batch_integrator
@@ -163,6 +164,8 @@ def _simulated(task, start, has_start) -> Solution:
     integrator = batch_integrator(plan.integrator)
     run = lambda problem, start: _run(integrator.program, start, problem)
     samples = solve_every_member(run, problem, start, plan, refuse=False, again=min(RETRY_BATCH, task.size))
+    if has_task(problem.model):
+        samples = samples._replace(result=_run(_results_with_task, problem, start, samples))
     if has_start.all():
         return samples
     nan_where = lambda x, rows: jnp.where(rows.reshape(-1, *(1,) * (x.ndim - 1)), jnp.nan, x)
@@ -176,6 +179,9 @@ def _simulated(task, start, has_start) -> Solution:
         last=(jnp.where(has_start, samples.last[0], t0), *(nan_where(x, ~has_start) for x in samples.last[1:])),
         **jax.tree.map(lambda x, y: jax.vmap(jnp.where)(has_start, x, y), recorded, nothing),
     )
+
+
+_results_with_task = jit_batch(results_with_task)
 
 
 def _all_failed(problem, start) -> Solution:

@@ -26,6 +26,7 @@ from .._files import check_writable, write_whole
 from .._fingerprint import with_digest
 from .._kernel import without_kernels
 from .._labels import Labels, state_names
+from .._motion.diagnose.servo import results_with_task
 from .._motion.fallback.policy import initial_method_at
 from .._motion.integrate.named import batch_program
 from .._motion.result import NEEDS_FALLBACK, NO_FALLBACK
@@ -158,8 +159,10 @@ def export(
         )
 
     def every(q0, v0, numbers):
-        samples = program(starts(task, numbers, q0, v0), problem)
-        result = jnp.where(samples.result == NEEDS_FALLBACK, NO_FALLBACK, samples.result)
+        start = starts(task, numbers, q0, v0)
+        samples = program(start, problem)
+        result = results_with_task(problem, start, samples)
+        result = jnp.where(result == NEEDS_FALLBACK, NO_FALLBACK, result)
         return samples.t, samples.q, samples.v, result, samples.steps, samples.last
 
     (members,) = jax_export.symbolic_shape("members")

@@ -34,6 +34,11 @@ def is_executed_at_once(x: Any) -> bool:
     return not is_traced(x)
 
 
+def trace_state() -> Any:
+    """An object that is equal to another one only if JAX traces the same function now, or none."""
+    return get_opaque_trace_state()
+
+
 def is_tracing() -> bool:
     """Return whether JAX traces all operations now, as within ``jit`` or ``scan``, so that new arrays are tracers."""
     global _eager_state

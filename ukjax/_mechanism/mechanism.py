@@ -24,7 +24,7 @@ from .._motion.consistent.assemble import assembled, consistent
 from .._motion.consistent.locked import locked
 from .._motion.consistent.project import project
 from .._motion.inputs import canonicalise
-from .._names import did_you_mean
+from .._names import check_different, did_you_mean
 from .._precision import Numbers, as_float, in_precision
 from .._rotation import as_vector, quaternion_of
 from .._run.compile import cached_unless_tracing, jit_unoptimised
@@ -151,6 +151,7 @@ class Mechanism(AbstractMechanism):
         self.absolute = formulation == "absolute"
         self.tree = self._spanning_tree(self.absolute)
         _check_coordinate_names(self.coordinates)
+        check_different(*([name for name, _ in names] for names in (self.coordinates, self.velocities)))
         _check_element_shapes(self.joints, self.tree)
         _check_closing(self.all_joints, self.tree)
 

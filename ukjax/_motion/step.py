@@ -1,6 +1,7 @@
 """Integration step by step, for controllers outside of the model."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -179,7 +180,7 @@ def step(
         Duration [s].
     u
         Inputs of the actuators of ``model.control``, shape (p,) or (batch, p), constant during dt. They replace the
-        control law; None uses the law.
+        control law; None uses the law. After steps with inputs, sampled control begins anew, as in ``initial_state``.
     steps
         Number of equal steps.
     drift
@@ -307,12 +308,19 @@ def _integrate(model, state, dt, u, method, tableau, projection, steps):
         not_finite=~is_finite,
         inconsistent=inconsistent,
     )
+    end = State(t + dt, q, v, result, scale, close, held)
+    return _after(model, state.result, end, u), beyond
+
+
+def _after(model, earlier, end, u) -> State:
+    """The end of a step, with its result after an ``earlier`` one, and what its inputs u leave of sampled control."""
+    t, result = end.t, end.result
     if u is None:
         of_task = lambda t, q, v, scale: out_of_reach(model, t, q, v, scale)
-        is_out = (jax.vmap(of_task) if t.ndim else of_task)(t + dt, q, v, scale)
+        is_out = (jax.vmap(of_task) if t.ndim else of_task)(t, end.q, end.v, end.scale)
         result = jnp.where((result == FINISHED) & is_out, OUT_OF_REACH, result).astype(np.int32)
-    result = jnp.where(state.result != FINISHED, state.result, result)
-    return State(t + dt, q, v, result, scale, close, held), beyond
+    result = jnp.where(earlier != FINISHED, earlier, result)
+    return replace(end, result=result, held=end.held if u is None else _begun(end.held, t))
 
 
 INSTANT = 1e-6
@@ -325,6 +333,11 @@ def _nothing_held(model, sampling, t, q, v) -> HeldInputs:
     p = eqx.filter_eval_shape(model.command, *one).u.size
     instants = int(np.ceil(sampling.delay / sampling.period)) + 1
     return HeldInputs(t, jnp.zeros((*t.shape, instants, p), q.dtype), jnp.full(t.shape, -1, np.int32))
+
+
+def _begun(held, t) -> HeldInputs | None:
+    """The held inputs of sampled control that begins at t: the latest instants have passed without its law."""
+    return None if held is None else HeldInputs(t, jnp.zeros_like(held.memory), jnp.full_like(held.latest, -1))
 
 
 def _sampled(model, held, t, h, q, v) -> tuple[HeldInputs, Float[Array, " p"]]:
@@ -393,8 +406,7 @@ def _integrate_with_contact(model, state, dt, u, method, steps):
     is_finite = finite(q, v)
     finished = is_finite & ~off & ~off_task & solved
     result = classify(finished=finished, off_task=off_task, no_mode=~solved, off=off, not_finite=~is_finite)
-    result = jnp.where(state.result != FINISHED, state.result, result)
-    return State(state.t + dt, q, v, result, state.scale, state.close, held)
+    return _after(model, state.result, State(state.t + dt, q, v, result, state.scale, state.close, held), u)
 
 
 class _Traits(NamedTuple):

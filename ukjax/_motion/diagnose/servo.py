@@ -8,7 +8,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Bool, Float, Int
 
 from ..._check_terms import check_terms
 from ..._constraint import names_of, rows
@@ -20,7 +20,7 @@ from ..._kernel.if_repeated import jit_if_repeated
 from ..._labels import named_coordinates, named_directions
 from ..._run.compile import MAX_PROGRAMS, LRUCache, jit_unoptimised, split
 from ..._system import AbstractSystem, task_of
-from ..problem import InitialState, Problem
+from ..problem import InitialState, Problem, Solution
 from ..result import OUT_OF_REACH, ended_well
 from ..stepper.scaling import Scale
 from ..trajectory.trajectory import Trajectory
@@ -88,7 +88,7 @@ def out_of_reach(
     system: AbstractSystem | Callable, t: Array, q: Float[Array, " nq"], v: Float[Array, " n"], scale: Scale
 ) -> Bool[Array, ""]:
     """Whether the actuators cannot perform the task at a state. It is evaluated also where values are traced."""
-    if not isinstance(system, AbstractSystem) or not task_of(system):
+    if not has_task(system):
         return jnp.asarray(False)
     system, t, q, v, scale = without_derivatives((system, t, q, v, scale))
     passive = system.passive(t, q, v)
@@ -100,7 +100,7 @@ def out_of_reach(
 def with_result_of_task(trajectory: Trajectory, start: InitialState) -> Trajectory:
     """The trajectory with the result ``OUT_OF_REACH`` where the actuators cannot perform the task at a sample."""
     system = trajectory.equations
-    if not isinstance(system, AbstractSystem) or not task_of(system):
+    if not has_task(system):
         return trajectory
     is_out = _out_at_samples(system, trajectory.t, trajectory.q, trajectory.v, start.scale)
     result = jnp.where(ended_well(trajectory.result) & is_out, OUT_OF_REACH, trajectory.result)
@@ -109,12 +109,31 @@ def with_result_of_task(trajectory: Trajectory, start: InitialState) -> Trajecto
 
 @jit_unoptimised
 def _out_at_samples(system, t, q, v, scale):
-    """Whether the task is out of reach at a sample of each motion; False at samples that were not reached."""
-
-    def of_motion(t, q, v, scale):
-        return jnp.any(jax.vmap(lambda t, q, v: out_of_reach(system, t, q, v, scale))(t, q, v))
-
+    """Whether the task is out of reach at a sample of each motion."""
+    of_motion = lambda *motion: _out_in_motion(system, *motion)
     return (jax.vmap(of_motion) if t.ndim == 2 else of_motion)(t, q, v, scale)
+
+
+def _out_in_motion(system, t, q, v, scale):
+    """Whether the task is out of reach at a sample of a motion; False at samples that were not reached."""
+    return jnp.any(jax.vmap(lambda t, q, v: out_of_reach(system, t, q, v, scale))(t, q, v))
+
+
+def results_with_task(problem: Problem, start: InitialState, samples: Solution) -> Int[Array, " batch"]:
+    """The results of a batch, as of ``with_result_of_task``. Its members may have their own numbers of the model."""
+
+    def of_member(start, t, q, v, result):
+        is_out = _out_in_motion(problem.model_of(start.numbers), t, q, v, start.scale)
+        return jnp.where(ended_well(result) & is_out, OUT_OF_REACH, result)
+
+    if not has_task(problem.model):
+        return samples.result
+    return jax.vmap(of_member)(start, samples.t, samples.q, samples.v, samples.result)
+
+
+def has_task(system: AbstractSystem | Callable) -> bool:
+    """Whether the control of a system has a task."""
+    return isinstance(system, AbstractSystem) and bool(task_of(system))
 
 
 def check_limits(trajectory: Trajectory) -> None:

@@ -32,14 +32,12 @@ def check_switches(switches: Numbers, solver: Any) -> Array:
         raise InputError(f"switches must be times in one row, shape (switches,), got shape {times.shape}")
     check_finite("switches", times)
     tableau = getattr(solver, "tableau", None)
-    latest = max(
-        (float(np.max(part.c, initial=0)) for part in getattr(tableau, "tableaus", [tableau]) if part), default=0
-    )
+    latest = 0.0 if tableau is None else float(np.max(tableau.c, initial=0))
     if latest > 1:
         raise InputError(
             f"switches need a solver that evaluates forces only within each step, but {type(solver).__name__} "
             f"evaluates them up to {latest:.3g} step lengths after its start: use another solver, such as "
-            "diffrax.KenCarp5()"
+            "ukjax.Radau()"
         )
     return times
 

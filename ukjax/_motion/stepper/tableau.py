@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, fields
 from fractions import Fraction
-from typing import Any
+from typing import Any, get_origin
 
 import numpy as np
 
@@ -73,8 +73,8 @@ def order_of(solver: Any) -> int:
 
 
 def check_solver(solver: Any, explicit: bool = False) -> None:
-    """Raise ``InputError`` unless ``solver`` is None or a diffrax solver, an ``explicit`` Runge–Kutta method if that is
-    set.
+    """Raise ``InputError`` unless ``solver`` is None or a diffrax solver of one vector field, an ``explicit``
+    Runge–Kutta method if that is set.
     """
     if solver is None:
         return
@@ -88,6 +88,18 @@ def check_solver(solver: Any, explicit: bool = False) -> None:
     if not isinstance(solver, dfx.AbstractERK if explicit else dfx.AbstractSolver):
         kind = "an explicit Runge–Kutta method" if explicit else "a solver"
         raise InputError(f"solver must be {kind} of diffrax, such as diffrax.Dopri5(), got {repr_of(solver)}")
+    if isinstance(solver, dfx.AbstractERK) and isinstance(solver, dfx.AbstractWrappedSolver):
+        raise InputError(
+            f"solver must be the Runge–Kutta method itself, without {type(solver).__name__} around it: "
+            f"{repr_of(solver.solver)}"
+        )
+    terms = solver.term_structure
+    terms = get_origin(terms) or terms
+    if not (isinstance(terms, type) and issubclass(dfx.ODETerm, terms)):
+        raise InputError(
+            f"solver must integrate one vector field, but {type(solver).__name__} integrates a sum or a set of "
+            "several: use ukjax.Radau() or diffrax.Kvaerno5() for stiff systems, and the default for others"
+        )
 
 
 def _numbers(text: str) -> tuple[float, ...]:
