@@ -76,6 +76,7 @@ def test_exact_data_give_the_exact_parameters():
     np.testing.assert_allclose(found.values, [1.3, 0.2], rtol=1e-7)
     np.testing.assert_allclose(found.starts[0], [1.0, 0.0], atol=1e-8)
     assert found.converged and found.noise < 1e-7
+    assert "of the size of the residuals: the data have no noise" in str(found)
     np.testing.assert_allclose(found.model.l, found.values[0])
 
 

@@ -12,7 +12,7 @@ from .._check import as_number
 from .._files import write_json
 from .experiment import Experiment
 from .identifiability import Combination, Identifiability
-from .integration import IntegrationEffect
+from .integration import MAX_SHIFT, IntegrationEffect
 from .misfit import misfit
 
 MIN_PROBABILITY = 1e-6
@@ -180,6 +180,8 @@ class Fit(eqx.Module):
         integration = self.integration
         shift = f"moves the estimates by {integration.largest:.1g} standard errors"
         shift = shift if integration.largest > MIN_SHOWN_SHIFT else "does not move the estimates"
+        if integration.negligible and integration.largest > MAX_SHIFT:  # the standard errors are rounding errors
+            shift = "is of the size of the residuals: the data have no noise"
         adaptive = integration.dt is None
         steps = f"steps with rtol = {integration.rtol:.3g}" if adaptive else f"steps of at most {integration.dt:.3g} s"
         lines.append(f"{steps}, whose error {shift}")
