@@ -16,6 +16,7 @@ point of the family near the start, without a decision about ranks.
 
 import warnings
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import equinox as eqx
@@ -443,6 +444,15 @@ class Shooting(eqx.Module):
         derivatives = self.states(q_end, v_end, of_q, of_v)
         return derivatives[:, :-1], derivatives[:, -1], q_end, v_end
 
+    def end(self, t: Array, q: Float[Array, " nq"], v: Float[Array, " n"], period: Array) -> tuple[Array, Array]:
+        """The end (q, v) of the motion. With contacts, it is taken from ``linearised``, whose program serves any number
+        of steps: another program without derivatives would take seconds to compile."""
+        if self.system.nonsmooth:
+            return self.linearised(t, q, v, period)[2:]
+        ts, dt = jnp.stack([t, t + period]), float(period) / self.steps
+        motion = simulate(self.system, q, v, ts, dt=dt, throw=False)
+        return motion.q[-1], motion.v[-1]
+
     def states(self, q: Array, v: Array, of_q: Array, of_v: Array) -> Array:
         """The states of a change of coordinates (nq, ...) and of velocities (n, ...) at (q, v)."""
         kinematic_map = kinematic_map_of(self.system)
@@ -536,9 +546,7 @@ class Search(eqx.Module):
         if not self.fixed_period and np.linalg.norm(J[: len(scale), -1]) <= 1e-6 * size:
             raise InputError("q and v must not be near an equilibrium: the search for a periodic motion ends in one")
         steps = self.shooting.steps
-        ts, dt = jnp.stack([self.t, self.t + period]), float(period) / (2 * steps)
-        fine = simulate(self.shooting.system, q, v, ts, dt=dt, throw=False)
-        error = self.difference(q, v, (fine.q[-1], fine.v[-1]), unit, first)
+        error = self.difference(q, v, replace(self.shooting, steps=2 * steps).end(self.t, q, v, period), unit, first)
         if not error <= ACCURATE * size:
             warnings.warn(
                 f"{steps} steps are too few for this periodic motion: its end in twice as many steps differs by "
