@@ -11,6 +11,8 @@ from ukjax._analysis import stability
 from ukjax._analysis.orbit import InContact
 from ukjax.joints import Spherical
 
+from ..kernel.test_latency import compiling
+
 
 def twice(t, q):
     return jnp.stack([q @ q - 1, 3 * (q @ q - 1)])
@@ -179,7 +181,10 @@ def test_multipliers_of_a_ball_on_a_vibrating_table():
     ball = uk.System(uk.MassForce(np.eye(1), [-g]), uk.Unilateral(lambda t, q: q - table(t), restitution=e))
     t = period / 4  # the start is in flight
     q = float(table(0.0)) + up * t - g * t**2 / 2
-    orbit = uk.periodic(ball, [q + 0.01], [up - g * t - 0.02], period, t=t)
+    with compiling() as programs:
+        orbit = uk.periodic(ball, [q + 0.01], [up - g * t - 0.02], period, t=t)
+    # The check of the steps has the program of the search. The other one is that of 17 samples of the equations.
+    assert programs.count("_solve_forward") == 1 and programs.count("_solve") == 1
     np.testing.assert_allclose([orbit.q[0], orbit.v[0]], [q, up - g * t], rtol=1e-9)
     flight = np.array([[1.0, period], [0.0, 1.0]])
     late = 1 / (up + w)  # an impact is later by δz/(speed relative to the table)

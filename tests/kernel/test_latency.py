@@ -227,6 +227,17 @@ def test_motion_with_redundant_rows_compiles_one_program():
     assert programs.count("_piece") == 1
 
 
+def test_few_redundant_rows_compile_one_program():
+    """The first motion shows that the models of this structure have redundant rows."""
+    twice = uk.Holonomic(lambda t, q: jnp.stack([q @ q - 1, 2 * (q @ q - 1)]))
+    pendulum = uk.System(uk.MassForce(np.eye(3), [0.0, 0.0, -GRAVITY]), twice)
+    with compiling() as programs:
+        for side in (1.0, -1.0):
+            motion = uk.simulate(pendulum, [side, 0.0, 0.0], np.zeros(3), np.linspace(0, 1, 3))
+            assert motion.plan and motion.plan.notes == ["from the start: solved by FastPath with 1 independent rows"]
+    assert programs.count("_piece") == 1
+
+
 def test_quantities_are_computed_on_first_access():
     counted = Counted()
     motion = uk.simulate(counted.system, LEVEL, REST, np.linspace(0, 1, 11))

@@ -1,7 +1,7 @@
 """Input and output of an integrator: ``Problem``, ``InitialState`` and ``Solution``."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Any, ClassVar, NamedTuple
 
@@ -223,6 +223,15 @@ class Problem:
     def begin(self) -> Array:
         """First time [s], or that of each member if members have their own times."""
         return self.ts[..., 0]
+
+    @property
+    def without_largest_count(self) -> "Problem":
+        """This problem for loops that do not need the largest number of fixed steps. It is static: without it, one
+        program serves all numbers of steps."""
+        if self.counts is None:
+            return self
+        schedule = None if self.schedule is None else replace(self.schedule, most=0)
+        return replace(self, counts=replace(self.counts, most=0), schedule=schedule)
 
     def tolerance(self, scale: Scale, xp: Any = jnp) -> Tolerance:
         """The error allowed in a step. ``xp`` is ``jax.numpy`` or ``numpy``."""

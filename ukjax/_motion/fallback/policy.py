@@ -9,7 +9,7 @@ import contextlib
 import functools
 import warnings
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import equinox as eqx
 import jax
@@ -24,7 +24,7 @@ from ..._kernel.if_repeated import jit_if_repeated
 from ..._labels import direction_names
 from ..._outside import ByIdentity
 from ..._run.chunks import in_chunks
-from ..._run.compile import LRUCache, Program
+from ..._run.compile import MAX_PROGRAMS, LRUCache, Program, split
 from ..._run.threads import run_interruptibly
 from ..._solve import AbstractMethod, FastPath, RuntimeRows, doubtful, independent_rows, is_nearly_singular, row_limits
 from ..._system import AbstractSystem, dynamics_of, structure_of
@@ -82,17 +82,45 @@ def initial_method_for_one(
 ) -> AbstractMethod | MethodPerLevel:
     """Solver to start with for one motion.
 
-    It is ``initial_method``; but if there are many rows, or at least as many as degrees of freedom, the active rows are
-    determined at once. Raises ``InputError`` as ``next_method``.
+    It is ``initial_method``; but the active rows are determined at once if there are many rows, or at least as many as
+    degrees of freedom. With fewer rows, the first motion of models of one structure decides whether they are determined
+    for the others, too. The check takes a small fraction of the time to compile a method that is not applicable.
+    Raises ``InputError`` as ``next_method``.
     """
     runtime_rows = not is_single_kernel(problem.method, v.size, rows)
     method = initial_method(problem, runtime_rows)
-    if rows < min(v.size, MIN_ROWS_TO_CHECK) or not isinstance(method, MethodPerLevel):
+    if not isinstance(method, MethodPerLevel):
+        return method
+    is_few = rows < min(v.size, MIN_ROWS_TO_CHECK)
+    if is_few and (rows < 2 or runtime_rows):  # one row is not redundant; a program for any rows is not compiled twice
+        return method
+    few_rows = _few_rows(problem) if is_few else FewRows()
+    if not few_rows.checked:
         return method
     chosen = next_method(problem, method, t, q, v, runtime_rows=runtime_rows)
     # If all rows are independent, ``next_method`` returns the method without ``assumes``, which is for a failed one.
-    changed = isinstance(chosen, MethodPerLevel) and (runtime_rows or getattr(chosen.acceleration, "assumes", True))
-    return chosen if changed else method
+    few_rows.checked = isinstance(chosen, MethodPerLevel) and (
+        runtime_rows or getattr(chosen.acceleration, "assumes", True)
+    )
+    return chosen if few_rows.checked else method
+
+
+@dataclass
+class FewRows:
+    """Whether the active rows of a model with few rows are determined before a motion."""
+
+    checked: bool = True
+
+
+def _few_rows(problem):
+    """The record of models of this structure."""
+    static, arrays = split(problem.model)
+    if not static.is_hashable():
+        return FewRows()
+    return _few_rows_of.of((static, tuple(x.shape for x in arrays), problem.projection), FewRows)
+
+
+_few_rows_of = LRUCache(MAX_PROGRAMS)
 
 
 def nearly_dependent_limit(dtype: np.dtype) -> float:

@@ -72,6 +72,7 @@ class EventDriven(AbstractBatchIntegrator):
         return _solve
 
     def run(self, problem: Problem, start: InitialState, plan: Plan) -> Solution:
+        problem = problem.without_largest_count
         if plan.eager:
             return solve_eagerly(_solve, problem, start, plan)
         solve = _solve_forward if plan.differentiation == "forward" else _solve_reverse

@@ -12,8 +12,9 @@ MAX_SIZE_OF_SINGLE_KERNEL = 66
 69, LLVM takes 20 s to compile, and a step takes 0.4 ms. XLA, which calls LAPACK, takes 6 s, and a step takes 1.1 ms."""
 
 MIN_ROWS_TO_CHECK = 6
-"""Smallest number of rows for which redundant rows are searched before the first step. A closed loop in space has six
-rows, and often some of them are redundant. The check takes a fraction of the time to compile a second program."""
+"""Smallest number of rows for which redundant rows are searched before the first step of every motion. A closed loop in
+space has six rows, and often some of them are redundant. The check takes a fraction of the time to compile a second
+program. With fewer rows, single motions are checked if the first one of the model's structure had redundant rows."""
 
 MIN_BAND = 90
 """Smallest number of velocities for which a single motion is faster with a band matrix than with full matrices."""
