@@ -18,8 +18,9 @@ from jaxtyping import Array, Bool, Float
 
 from .rows import Layout
 
-MAX_ROUNDS = 300
-"""Largest number of rounds."""
+MAX_ROUNDS, RESTART = 300, 6
+"""Largest number of rounds, and the round in which iterations that began with a guess begin again with zero. Rarely,
+they converge from zero, but not from the guess."""
 
 SWEEPS, MAX_NEWTON_STEPS, PROGRESS = 8, 30, 0.8
 """Iterations per round. Sweeps converge without Newton steps, but slowly. Newton steps start from the result of the
@@ -93,7 +94,7 @@ def solve_complementarity(
     """The best forces x of the iterations, without derivatives, and the largest residual of their equations.
 
     The residual is relative to the largest entry of c and of the limits. See ``is_exact``. Iterations start from
-    ``guess``, or from zero.
+    ``guess``, or from zero, and again from zero if they do not converge from ``guess``.
     """
     W, c, cone, guess = jax.lax.stop_gradient((W, c, cone, guess))
     largest = jnp.max(jnp.abs(c), initial=0) + jnp.max(cone.limit, initial=0)
@@ -126,6 +127,7 @@ def solve_complementarity(
     def round_of(state):
         swept, best, error, _, rounds = state
         rho, relaxation = cycle[rounds % len(CYCLE)]
+        swept = swept if guess is None else jnp.where(rounds == RESTART, 0, swept)
         swept = jax.lax.fori_loop(0, SWEEPS, lambda _, x: _sweep(x, W, c, relaxation, cone, layout), swept)
         swept_error = error_of(swept)
         swept = jnp.where(swept_error <= DIVERGES, swept, best)
