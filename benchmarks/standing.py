@@ -1,8 +1,9 @@
 """A humanoid that sinks to its knees on the eight corners of its feet: steps of Moreau and Jean against ``mj_step``.
 
 Joints have the damping of the file and no motor. Both engines are timed in one process on one core, in CPU time,
-without compilation: one motion, and a batch of members whose joints start at slightly different angles. A step is the
-second half of the motion divided by its steps; the additional time of a call of ``simulate`` is given separately.
+without compilation: one motion, and a batch of members whose joints start at slightly different angles. The time of a
+call of ``simulate`` without steps, estimated from motions of two lengths, is given separately for one motion; for a
+batch it is contained in the time of the steps.
 """
 
 # pyright: reportMissingImports=false, reportAttributeAccessIssue=false, reportOptionalSubscript=false
@@ -106,11 +107,13 @@ def run(members: int) -> dict[str, Any]:
         result[f"{name}: first [s]"] = time.perf_counter() - began
         repeats = 7 if count == 1 else 2  # a large batch takes long, and is an average
         seconds = lambda function, repeats=repeats: _cpu_seconds(function, repeats)
-        half, whole = (seconds(lambda q=q, v=v, end=end: ours(q, v, end).q) for end in (SECONDS / 2, SECONDS))
-        own, other = 2 * (whole - half) / count / steps * 1e6, seconds(their_run) / count / steps * 1e6
+        whole, call = seconds(lambda q=q, v=v: ours(q, v).q), 0.0
+        if count == 1:
+            call = 2 * seconds(lambda q=q, v=v: ours(q, v, SECONDS / 2).q) - whole
+        own, other = ((x / count / steps * 1e6) for x in (whole - call, seconds(their_run)))
         apart = np.abs(theirs(robot, model, np.asarray(motion.q)[..., -1, :].reshape(count, -1)) - their_run())
         result |= {
-            f"{name}: call [ms]": (2 * half - whole) * 1e3,
+            f"{name}: call [ms]": call * 1e3,
             f"{name}: ukjax [µs]": own,
             f"{name}: MuJoCo [µs]": other,
             f"{name}: speed": other / own,

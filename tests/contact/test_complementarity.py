@@ -1,5 +1,7 @@
 """The complementarity problem of contact forces: its conditions are checked in NumPy."""
 
+from pathlib import Path
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -26,29 +28,43 @@ def corners_of_two_feet(seed):
     return s[:, None] * W * s, s * (J @ v), random.choice([0.1, 0.5, 0.8]) * s[:CORNERS] / s[CORNERS::2]
 
 
-def test_forces_of_redundant_corners_satisfy_contact_and_friction_conditions():
-    W, c, friction = (np.array(x) for x in zip(*map(corners_of_two_feet, range(MEMBERS)), strict=True))
+def solve(W, c, friction, guess=None):
+    cone = Cone(jnp.ones(CORNERS, bool), friction, jnp.zeros(CORNERS), jnp.zeros((CORNERS, 2)))
+    return solve_complementarity(W, c, cone, LAYOUT, guess)
 
-    def solve(W, c, friction):
-        unknown = jnp.zeros((CORNERS, 2))
-        cone = Cone(jnp.ones(CORNERS, bool), friction, jnp.zeros(CORNERS), unknown)
-        return solve_complementarity(W, c, cone, LAYOUT)
 
-    x, error = (np.asarray(y) for y in jax.jit(jax.vmap(solve))(W, c, friction))
-    assert np.all(error < 1e-10)
+def check_conditions(x, W, c, friction):
+    """Conditions of contact and friction for members (m, rows). Returns where contacts slip, and where they stick."""
     u = np.einsum("mij,mj->mi", W, x) + c
     size = np.abs(c).max(axis=1, keepdims=True)
     normal, gap_rate = x[:, :CORNERS], u[:, :CORNERS]
     assert np.min(normal / size) > -1e-9
     assert np.min(gap_rate / size) > -1e-9
     assert np.max(np.minimum(normal, gap_rate) / size) < 1e-9
-    force, slip = (y[:, CORNERS:].reshape(MEMBERS, CORNERS, 2) for y in (x, u))
+    force, slip = (y[:, CORNERS:].reshape(-1, CORNERS, 2) for y in (x, u))
     allowed, length = friction * normal, np.linalg.norm(force, axis=-1)
     assert np.max((length - allowed) / size) < 1e-9
     speed = np.linalg.norm(slip, axis=-1)
     slips = (speed > 1e-7 * size) & (allowed > 1e-7 * size)
-    assert np.sum(slips) > 10 and np.sum(~slips & (normal > 1e-3 * size)) > 10
     np.testing.assert_allclose((force * speed[..., None])[slips], (-slip * allowed[..., None])[slips], atol=1e-8)
+    return slips, ~slips & (normal > 1e-3 * size)
+
+
+def test_forces_of_redundant_corners_satisfy_contact_and_friction_conditions():
+    W, c, friction = (np.array(x) for x in zip(*map(corners_of_two_feet, range(MEMBERS)), strict=True))
+    x, error = (np.asarray(y) for y in jax.jit(jax.vmap(solve))(W, c, friction))
+    assert np.all(error < 1e-10)
+    slips, sticks = check_conditions(x, W, c, friction)
+    assert np.sum(slips) > 10 and np.sum(sticks) > 10
+
+
+def test_guess_that_is_worse_than_zero_is_not_used():
+    """A humanoid in the step after its feet hit the ground: the impulses of the step before are 600 times larger."""
+    with np.load(Path(__file__).parent / "data" / "after_an_impact.npz") as data:
+        W, c, friction, guess = (data[name] for name in ("W", "c", "friction", "guess"))
+    x, error = (np.asarray(y) for y in jax.jit(solve)(W, c, friction, guess))
+    assert error < 1e-10
+    check_conditions(x[None], W[None], c[None], friction[None])
 
 
 def test_second_derivatives_of_a_sliding_contact_are_those_of_the_closed_form():

@@ -18,9 +18,8 @@ from jaxtyping import Array, Bool, Float
 
 from .rows import Layout
 
-MAX_ROUNDS, RESTART = 300, 6
-"""Largest number of rounds, and the round in which iterations that began with a guess begin again with zero. Rarely,
-they converge from zero, but not from the guess."""
+MAX_ROUNDS = 300
+"""Largest number of rounds."""
 
 SWEEPS, MAX_NEWTON_STEPS, PROGRESS = 8, 30, 0.8
 """Iterations per round. Sweeps converge without Newton steps, but slowly. Newton steps start from the result of the
@@ -94,7 +93,7 @@ def solve_complementarity(
     """The best forces x of the iterations, without derivatives, and the largest residual of their equations.
 
     The residual is relative to the largest entry of c and of the limits. See ``is_exact``. Iterations start from
-    ``guess``, or from zero, and again from zero if they do not converge from ``guess``.
+    ``guess``, or from zero if its residual is smaller.
     """
     W, c, cone, guess = jax.lax.stop_gradient((W, c, cone, guess))
     largest = jnp.max(jnp.abs(c), initial=0) + jnp.max(cone.limit, initial=0)
@@ -127,7 +126,6 @@ def solve_complementarity(
     def round_of(state):
         swept, best, error, _, rounds = state
         rho, relaxation = cycle[rounds % len(CYCLE)]
-        swept = swept if guess is None else jnp.where(rounds == RESTART, 0, swept)
         swept = jax.lax.fori_loop(0, SWEEPS, lambda _, x: _sweep(x, W, c, relaxation, cone, layout), swept)
         swept_error = error_of(swept)
         swept = jnp.where(swept_error <= DIVERGES, swept, best)
@@ -141,8 +139,12 @@ def solve_complementarity(
         *_, is_done, rounds = state
         return ~is_done & (rounds < MAX_ROUNDS)
 
-    x, zero = jnp.zeros_like(c) if guess is None else guess, jnp.zeros((), jnp.int32)
+    x, zero = jnp.zeros_like(c), jnp.zeros((), jnp.int32)
     error = error_of(x)
+    if guess is not None:
+        error_of_guess = error_of(guess)
+        is_better = error_of_guess < error
+        x, error = jnp.where(is_better, guess, x), jnp.where(is_better, error_of_guess, error)
     _, x, error, _, _ = jax.lax.while_loop(unsolved, round_of, (x, x, error, error <= TOLERANCE * eps, zero))
     return _projected(x, W, c, 0.0, cone, layout), error  # rounding errors of forces that do not act become zero
 
