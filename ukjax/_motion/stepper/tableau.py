@@ -68,8 +68,8 @@ def tableau_of(solver: Any) -> Tableau | None:
 
 def order_of(solver: Any) -> int:
     """The order of a solver of diffrax, or of an ``AbstractStepper``."""
-    order = solver.order
-    return int(order(None) if callable(order) else order)
+    order: Any = solver.order
+    return order(None) if callable(order) else order
 
 
 def check_solver(solver: Any, explicit: bool = False) -> None:
