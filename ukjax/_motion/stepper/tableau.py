@@ -68,8 +68,7 @@ def tableau_of(solver: Any) -> Tableau | None:
 
 def order_of(solver: Any) -> int:
     """The order of a solver of diffrax, or of an ``AbstractStepper``."""
-    order: Any = solver.order
-    return order(None) if callable(order) else order
+    return solver.order if isinstance(solver.order, int) else solver.order(None)
 
 
 def check_solver(solver: Any, explicit: bool = False) -> None:
