@@ -200,7 +200,7 @@ def test_event_is_met_exactly():
     ("model", "how", "message"),
     (
         (pendulum(), {"rtol": 1e-6}, "needs dt"),
-        (pendulum(), {"dt": 0.1, "drift": "none"}, "leave drift out"),
+        (pendulum(), {"dt": 0.1, "drift": "none"}, "use drift='projection'"),
         (
             lambda t, q, v: uk.Terms(jnp.eye(2), -q, jnp.zeros((0, 2)), jnp.zeros(0)),
             {"dt": 0.1},

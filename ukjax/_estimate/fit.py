@@ -48,8 +48,8 @@ def fit(
     segments: int = 1,
     continuity: float = 0.1,
     loss: str = "linear",
-    dt: float | None = None,
-    rtol: float | None = None,
+    dt: Numbers | None = None,
+    rtol: Numbers | None = None,
     atol: Numbers | None = None,
     solver: Any = None,
     method: str | AbstractMethod = "orthogonal",
@@ -197,7 +197,7 @@ def fit(
         check_step(dt, experiment.t)
     if isinstance(solver, MoreauJean):
         raise InputError("solver=MoreauJean() is not available in fit: leave solver out, or use an explicit one")
-    first_step = min(float(np.median(np.diff(e.t))) for e in experiments) if dt is None else float(dt)
+    first_step = min(float(np.median(np.diff(e.t))) for e in experiments) if dt is None else float(np.asarray(dt))
     check_steps(equations_of(observed.model), solver, drift, None if adaptive else first_step)
     prediction = Prediction(
         observed=observed,

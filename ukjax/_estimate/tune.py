@@ -75,8 +75,8 @@ def tune(
     held_out: tuple[Numbers, Numbers] | None = None,
     start_of: Callable[[Any, Array, Array], tuple[Array, Array]] | None = None,
     bounds: Mapping[str, Any] | None = None,
-    dt: float | None = None,
-    rtol: float | None = None,
+    dt: Numbers | None = None,
+    rtol: Numbers | None = None,
     atol: Numbers | None = None,
     solver: Any = None,
     method: str | AbstractMethod = "orthogonal",
@@ -176,7 +176,7 @@ def tune(
     _check_settings(model, settings, len(starts[0]), held_out)
     adaptive = dt is None and not (rtol is None and atol is None)
     steps_given = adaptive or dt is not None
-    step = float(np.median(np.diff(ts))) / 4 if dt is None else float(dt)
+    step = float(np.median(np.diff(ts))) / 4 if dt is None else float(np.asarray(dt))
     check_steps(model, solver, drift, None if adaptive else step)
     method, max_steps = choose(method), as_integer("max_steps", max_steps, 1)
     # ``simulate`` has its own fallback for adaptive and implicit steps.
