@@ -491,7 +491,6 @@ class System(AbstractSystem):
                 "coordinates"
             )
         self.kinematic_map, self.velocities = kinematic_map, names_and_units("velocities", velocities)
-        if not isinstance(kinematic_map, StateMap):  # a first-order state has one name as coordinate and as velocity
-            names = [name for name, _ in self.coordinates or ()]
-            rates = [f"d{name}" for name in names]
-            check_different(names, rates if kinematic_map is None else [name for name, _ in self.velocities or ()])
+        names = [name for name, _ in self.coordinates or ()]
+        rates = [f"d{name}" for name in names]
+        check_different(names, rates if kinematic_map is None else [name for name, _ in self.velocities or ()])

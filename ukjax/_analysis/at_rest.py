@@ -42,7 +42,9 @@ class StatesAsCoordinates(AbstractSystem):
 
     @property
     def velocities(self) -> Named | None:
-        return self.plant.velocities
+        named, states = self.plant.velocities, state_names(self.plant)
+        rates = ((f"d{name}", f"{unit}/s" if unit else "") for name, unit in states)
+        return None if named is None else (*named[: len(named) - len(states)], *rates)
 
     def nonideal(self, t: Array, z: Float[Array, " nz"], w: Float[Array, " n"]) -> Float[Array, " n"]:
         """The non-ideal force c of the plant, 0 without one."""
