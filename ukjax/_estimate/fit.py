@@ -198,7 +198,7 @@ def fit(
     if isinstance(solver, MoreauJean):
         raise InputError("solver=MoreauJean() is not available in fit: leave solver out, or use an explicit one")
     first_step = min(float(np.median(np.diff(e.t))) for e in experiments) if dt is None else float(np.asarray(dt))
-    check_steps(equations_of(observed.model), solver, drift, None if adaptive else first_step)
+    check_steps(observed.model, solver, drift, None if adaptive else first_step)
     prediction = Prediction(
         observed=observed,
         parameters=parameters,

@@ -94,7 +94,7 @@ class Arguments(NamedTuple):
             _check_adjoint(adjoint, events, drift)
         max_steps = as_integer("max_steps", max_steps, 1)
         if dt is not None:
-            max_steps = _check_steps(max_steps, _as_typed(dt, length), times, bool(events))
+            max_steps = _largest_count(max_steps, _as_typed(dt, length), times, bool(events))
         check_flag("progress", progress)
         switches = None if switches is None else check_switches(switches, solver)
         return cls(
@@ -120,7 +120,7 @@ class Arguments(NamedTuple):
         times = np.asarray(values, float) if is_concrete(values) else None
         if self.dt is None:
             return self._replace(ts=ts, times=times)
-        max_steps = _check_steps(self.max_steps, _as_typed(self.dt, self.length), times, bool(self.events))
+        max_steps = _largest_count(self.max_steps, _as_typed(self.dt, self.length), times, bool(self.events))
         return self._replace(ts=ts, times=times, max_steps=max_steps)
 
     def _known_times(self) -> np.ndarray:
@@ -334,7 +334,7 @@ def _check_drift(drift, model):
     return drift
 
 
-def _check_steps(max_steps, dt, times, seeks_event):
+def _largest_count(max_steps, dt, times, seeks_event):
     """Check ``dt``; return the largest number of steps: those to the last time, and ``max_steps`` more for an event."""
     if times is None or not is_concrete(dt):
         check_step(dt, None)

@@ -111,7 +111,7 @@ def _checksum(options):
     solver = how.solver
     if is_dataclass(solver) and not fields(solver):
         solver = type(solver)  # the representation of the object takes long
-    names = [name for name in how if name != "method"]
+    names = [name for name in how if name != "method"]  # the method is a field of the trajectory
     values = how.drift, how.max_steps, solver, options.throw, *(np.asarray(x).tolist() for x in numbers)
     return zlib.crc32(repr((names, values)).encode()) >> 1
 
